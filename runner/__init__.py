@@ -1,0 +1,1 @@
+"""Floor 4: everything that runs, decides, works and shows."""

@@ -1,0 +1,1 @@
+"""Scanners: how they are started, watched, read, and what their words mean."""

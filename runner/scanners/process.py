@@ -1,0 +1,506 @@
+"""Runs a scanner, or git, so that it can waste at most its budget and leaves nothing behind.
+
+Every run goes through the guardian (``guardian.py``): own session, clean environment, private folder, limits on time,
+memory, processes, file size, disk and output, and the end of the whole tree whatever dies first. One guardian serves
+one worker process, however many threads scan in it; it costs one start of Python per process, not per run.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from ...sources.base import CommandResult, CommandRunner
+from . import guardian
+
+_CANCEL_TICK_SECONDS = 0.1
+_SLACK_SECONDS = guardian.END_SECONDS * 2 + 5  # a keeper that says nothing for so long is lost
+_LOG_TAIL_BYTES = 2000
+
+
+class Ended(StrEnum):
+    """Why a run is over; a closed set. Everything but ``EXIT`` means that the work is not whole."""
+
+    EXIT = "exit"  # it ended by itself, with whatever exit code
+    TIME = "time"
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    OUTPUT = "output"  # stdout or stderr grew over its limit
+    FILE_SIZE = "file_size"
+    DISK = "disk"  # the private folder grew over its limit
+    CANCELLED = "cancelled"  # the caller's event was set (lost lease, shutdown)
+    NOT_STARTED = "not_started"  # no such program, no permission
+    LOST = "lost"  # the guardian's keeper died; the run was ended, its result is not known
+
+
+LIMITS_HIT = frozenset({Ended.TIME, Ended.MEMORY, Ended.PROCESSES, Ended.OUTPUT, Ended.FILE_SIZE, Ended.DISK})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one run may use. Bytes and seconds; the defaults are those of ``scan.*`` in the configuration.
+
+    Memory is what is resident of all processes of the run together, looked at every 50 ms: an address space limit
+    would break programs that reserve far more than they touch.
+    """
+
+    seconds: float = 1800.0
+    memory_bytes: int = 2048 << 20
+    processes: int = 256
+    file_bytes: int = 2048 << 20  # of one file
+    output_bytes: int = 64 << 20  # of stdout and of stderr, each
+    work_bytes: int = 4096 << 20  # of everything in the private folder
+    open_files: int = 4096
+    grace_seconds: float = 0.25  # between SIGTERM and SIGKILL when time is up or the run is cancelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessResult:
+    """How a run ended. ``exit_code`` is negative for a signal, as in ``subprocess``."""
+
+    ended: Ended
+    exit_code: int
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    peak_processes: int = 0
+    stragglers: int = 0  # processes that were still there when it ended, and were killed
+    left_behind: int = 0  # processes that even SIGKILL did not end in time
+    error: str | None = None
+
+    @property
+    def limit(self) -> str | None:
+        """The limit that was hit, as a word of the closed set, or None."""
+        return self.ended.value if self.ended in LIMITS_HIT else None
+
+
+class Guard:
+    """The worker's side: starts the guardian when first needed, starts it again if it died, hands runs to it.
+
+    ``root`` holds a private folder for this process; leftovers of processes that are dead are removed from it when
+    the guard is made. All methods may be called from any thread.
+    """
+
+    def __init__(self, root: Path, *, python: str = sys.executable) -> None:
+        """Make the private folder, sweep what dead owners left. Raises ``OSError`` when ``root`` can't be written."""
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._root = root
+        self._python = python
+        self._owner = secrets.token_hex(12)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._idle: list[socket.socket] = []
+        self._busy: set[socket.socket] = set()
+        self._closed = False
+        with _locked(root / "sweep.lock"):
+            self._swept = _sweep(root)
+            self._held = os.open(root / f"{self._owner}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._held, fcntl.LOCK_EX)
+            self.folder = root / self._owner
+            self.folder.mkdir(mode=0o700)
+
+    @property
+    def swept(self) -> int:
+        """How many dead owners' folders were removed at the start."""
+        return self._swept
+
+    @property
+    def guardian_pid(self) -> int | None:
+        """The guardian's process id, for tests and the doctor; None before the first run."""
+        return self._process.pid if self._process else None
+
+    @contextlib.contextmanager
+    def work_folder(self) -> Iterator[Path]:
+        """A private folder for one scan, mode 0700, removed afterwards whatever was put into it.
+
+        When this process is killed the guardian removes it; when that is killed too, the next guard on the same root.
+        """
+        path = self.folder / secrets.token_hex(8)
+        path.mkdir(mode=0o700)
+        try:
+            yield path
+        finally:
+            guardian.remove_tree(str(path))
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        limits: Limits,
+        stdout: Path,
+        stderr: Path,
+        cancel: threading.Event | None = None,
+        scratch: Path | None = None,
+    ) -> ProcessResult:
+        """Run ``argv`` to its end, or to the end of its budget; never raises for what the program does.
+
+        ``env`` is the whole environment. ``stdout`` and ``stderr`` are created with mode 0600. ``scratch`` is the
+        folder whose size is limited by ``work_bytes``.
+        """
+        with contextlib.ExitStack() as files:
+            null = files.enter_context(open(os.devnull, "rb"))
+            out = files.enter_context(open(stdout, "wb", opener=_private))
+            err = files.enter_context(open(stderr, "wb", opener=_private))
+            fds = (null.fileno(), out.fileno(), err.fileno())
+            return self._run(fds, argv, cwd=cwd, env=env, limits=limits, cancel=cancel, scratch=scratch)
+
+    def command_runner(self, *, limits: Limits | None = None, cancel: threading.Event | None = None) -> CommandRunner:
+        """What ``sources`` runs its commands with: output in memory, cut at the caller's limit."""
+        base = limits or Limits()
+
+        def run_command(
+            argv: Sequence[str],
+            *,
+            cwd: Path,
+            env: Mapping[str, str],
+            seconds: float,
+            output_limit_bytes: int,
+            stdin: bytes | None = None,
+        ) -> CommandResult:
+            budget = replace(base, seconds=min(seconds, base.seconds), output_bytes=output_limit_bytes)
+            with contextlib.ExitStack() as files:
+                given = files.enter_context(_memory_file(stdin))
+                out = files.enter_context(_memory_file(b""))
+                err = files.enter_context(_memory_file(b""))
+                fds = (given.fileno(), out.fileno(), err.fileno())
+                result = self._run(fds, argv, cwd=cwd, env=env, limits=budget, cancel=cancel)
+                stdout, stderr = (_read(file, output_limit_bytes) for file in (out, err))
+            if result.ended is not Ended.EXIT and result.error:
+                stderr += f"\n{result.error}".encode()
+            return CommandResult(
+                exit_code=result.exit_code,
+                stdout=stdout,
+                stderr=stderr,
+                timed_out=result.ended is Ended.TIME,
+                truncated=result.ended is Ended.OUTPUT,
+            )
+
+        return run_command
+
+    def close(self) -> None:
+        """End all runs, the guardian, and remove the private folder. May be called twice."""
+        with self._lock:
+            self._closed = True
+            for keeper in self._busy:  # their runs end as if this process had died
+                with contextlib.suppress(OSError):
+                    keeper.shutdown(socket.SHUT_RDWR)
+            for keeper in self._idle:
+                keeper.close()
+            self._idle.clear()
+            if self._control is not None:
+                self._control.close()
+                self._control = None
+            if self._process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(guardian.END_SECONDS + _SLACK_SECONDS)
+                self._process = None
+            if self._held >= 0:
+                guardian.remove_tree(str(self.folder))
+                (self._root / f"{self._owner}.lock").unlink(missing_ok=True)
+                os.close(self._held)
+                self._held = -1
+
+    def __enter__(self) -> "Guard":
+        """Give itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    # --- inside ---
+
+    def _run(
+        self,
+        fds: tuple[int, int, int],
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        limits: Limits,
+        cancel: threading.Event | None,
+        scratch: Path | None = None,
+    ) -> ProcessResult:
+        if cancel is not None and cancel.is_set():
+            return ProcessResult(ended=Ended.CANCELLED, exit_code=-int(signal.SIGKILL))
+        marker = f"{self._owner}:{secrets.token_hex(8)}"
+        request = json.dumps(
+            {
+                "argv": list(argv),
+                "cwd": str(cwd),
+                "env": {**env, guardian.MARKER: marker},
+                "scratch": str(scratch) if scratch else None,
+                "grace": limits.grace_seconds,
+                "limits": {
+                    "seconds": limits.seconds,
+                    "memory_bytes": limits.memory_bytes,
+                    "processes": limits.processes,
+                    "file_bytes": limits.file_bytes,
+                    "output_bytes": limits.output_bytes,
+                    "work_bytes": limits.work_bytes,
+                    "open_files": limits.open_files,
+                },
+            }
+        ).encode()
+        keeper = self._take_keeper()
+        try:
+            socket.send_fds(keeper, [len(request).to_bytes(4, "big")], fds)
+            keeper.sendall(request)
+            answer = _await_answer(keeper, limits.seconds + _SLACK_SECONDS, cancel)
+        except OSError as error:
+            answer = {"ended": Ended.LOST, "error": f"the guardian's keeper is gone: {error}"}
+        result = _as_result(answer)
+        if result.ended is Ended.LOST:
+            # The scanner itself died with its keeper, what it started fell to the guardian. Should that be dead as
+            # well, the marker in their environment still finds them.
+            kill_marked(marker)
+            result = replace(result, error=f"{result.error or 'no answer'}{self._guardian_log()}")
+        # A keeper that was told to stop may hold that word still unread, so it does not serve again.
+        told = cancel is not None and cancel.is_set()
+        self._give_back(keeper, reusable=not told and result.ended is not Ended.LOST and not result.left_behind)
+        return result
+
+    def _take_keeper(self) -> socket.socket:
+        """An idle keeper's socket, or a new keeper's; starts the guardian (again) when it is not there."""
+        with self._lock:
+            if self._closed:
+                msg = "the guard is closed: nothing can be run any more"
+                raise RuntimeError(msg)
+            while self._idle:
+                keeper = self._idle.pop()
+                if not _readable(keeper):  # an idle keeper has nothing to say but its end
+                    self._busy.add(keeper)
+                    return keeper
+                keeper.close()
+            mine, theirs = socket.socketpair()
+            with theirs:
+                for attempt in (1, 2):
+                    control = self._control if self._process and self._process.poll() is None else None
+                    control = control or self._start_guardian()
+                    try:
+                        socket.send_fds(control, [b"r"], [theirs.fileno()])
+                        break
+                    except OSError:
+                        if attempt == 2:  # noqa: PLR2004 - the second of two
+                            mine.close()
+                            raise
+                        control.close()
+                        self._control = None
+            self._busy.add(mine)
+            return mine
+
+    def _give_back(self, keeper: socket.socket, *, reusable: bool) -> None:
+        with self._lock:
+            self._busy.discard(keeper)
+            if reusable and not self._closed:
+                self._idle.append(keeper)
+            else:
+                keeper.close()
+
+    def _start_guardian(self) -> socket.socket:
+        if self._control is not None:
+            self._control.close()
+        mine, theirs = socket.socketpair()
+        with theirs, open(self.folder / "guardian.log", "ab", opener=_private) as log:
+            self._process = subprocess.Popen(
+                [
+                    self._python,
+                    "-I",
+                    "-S",
+                    guardian.__file__,
+                    str(theirs.fileno()),
+                    str(self._held),
+                    str(self.folder),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                cwd="/",
+                pass_fds=(theirs.fileno(), self._held),
+                start_new_session=True,
+            )
+        self._control = mine
+        return mine
+
+    def _guardian_log(self) -> str:
+        with contextlib.suppress(OSError):
+            text = (self.folder / "guardian.log").read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
+            return f"; guardian: {text}" if text else ""
+        return ""
+
+
+@cache
+def _shared_guard() -> Guard:
+    import atexit  # noqa: PLC0415 - only for this convenience
+
+    guard = Guard(Path(tempfile.gettempdir()) / f"resweep-{os.getuid()}")
+    atexit.register(guard.close)
+    return guard
+
+
+def command_runner(guard: Guard | None = None) -> CommandRunner:
+    """The guarded ``CommandRunner``; without ``guard`` from one that this process shares, below the temp folder."""
+    return (guard or _shared_guard()).command_runner()
+
+
+def kill_marked(marker: str) -> int:
+    """Kill every process of ours whose environment carries ``marker`` (a prefix); say how many. Linux only."""
+    if not guardian.LINUX:
+        return 0
+    wanted = f"{guardian.MARKER}={marker}".encode()
+    killed: set[int] = set()
+    for _ in range(20):
+        found = False
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid() and _carries(name, wanted):
+                found = True
+                killed.add(int(name))
+                with contextlib.suppress(OSError):
+                    os.kill(int(name), signal.SIGKILL)
+        if not found:
+            break
+        time.sleep(0.01)
+    return len(killed)
+
+
+def guarantees() -> tuple[str, ...]:
+    """What this platform cannot hold a scanner to, one sentence each; empty where everything holds (Linux)."""
+    if guardian.LINUX:
+        return ()
+    return (
+        "a scanner's processes that leave its process group are not killed (no subreaper on this platform)",
+        "memory and the number of processes of a scan are not limited",
+        "when guardian and worker are killed at once, a running scanner goes on until its CPU limit",
+    )
+
+
+def read_tail(path: Path, limit_bytes: int) -> bytes:
+    """The last ``limit_bytes`` of a file, empty when there is none."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit_bytes))
+            return file.read(limit_bytes)
+    except OSError:
+        return b""
+
+
+def _carries(pid: str, wanted: bytes) -> bool:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:
+        return any(entry.startswith(wanted) for entry in environ.read().split(b"\0"))
+    return False
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _sweep(root: Path) -> int:
+    """Remove the folders of owners that are dead, and end their processes: whose lock is free is dead."""
+    removed = 0
+    for lock in root.glob("*.lock"):
+        if lock.name == "sweep.lock":
+            continue
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        else:
+            kill_marked(f"{lock.stem}:")
+            guardian.remove_tree(str(lock.with_suffix("")))
+            lock.unlink(missing_ok=True)
+            removed += 1
+        finally:
+            os.close(fd)
+    return removed
+
+
+@contextlib.contextmanager
+def _memory_file(content: bytes | None) -> Iterator[IO[bytes]]:
+    if content is None:
+        with open(os.devnull, "rb") as null:
+            yield null
+        return
+    if hasattr(os, "memfd_create"):
+        file = os.fdopen(os.memfd_create("resweep", os.MFD_CLOEXEC), "w+b", buffering=0)
+    else:
+        file = tempfile.TemporaryFile(buffering=0)
+    with file:
+        if content:
+            file.write(content)
+            file.seek(0)
+        yield file
+
+
+def _read(file: IO[bytes], limit: int) -> bytes:
+    fd = file.fileno()
+    data = b""
+    while len(data) < limit:
+        part = os.pread(fd, limit - len(data), len(data))
+        if not part:
+            break
+        data += part
+    return data
+
+
+def _await_answer(run: socket.socket, seconds: float, cancel: threading.Event | None) -> Mapping[str, object]:
+    """Read the keeper's one line; tell it when the caller's event is set."""
+    give_up = time.monotonic() + seconds
+    answer = b""
+    told = False
+    poller = select.poll()
+    poller.register(run, select.POLLIN)
+    while not answer.endswith(b"\n"):
+        tick = _CANCEL_TICK_SECONDS if cancel is not None and not told else 5.0
+        if poller.poll(tick * 1000):
+            part = run.recv(65536)
+            if not part:
+                return {"ended": Ended.LOST, "error": "the guardian's keeper died"}
+            answer += part
+        elif cancel is not None and not told and cancel.is_set():
+            run.sendall(b"c")
+            told = True
+        elif time.monotonic() > give_up:
+            return {"ended": Ended.LOST, "error": f"the guardian's keeper said nothing for {seconds:.0f} s"}
+    return dict(json.loads(answer))
+
+
+def _readable(source: socket.socket) -> bool:
+    poller = select.poll()
+    poller.register(source, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _as_result(answer: Mapping[str, object]) -> ProcessResult:
+    known = {key: value for key, value in answer.items() if key in ProcessResult.__dataclass_fields__}
+    return ProcessResult(**{"exit_code": -int(signal.SIGKILL), **known, "ended": Ended(str(answer["ended"]))})
