@@ -6,7 +6,7 @@ whatever the scanned repository's authors could write into one is bytes until it
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -188,17 +188,26 @@ class HeldRepository(Protocol):
         ...
 
 
+class Written(Protocol):
+    """What became of a tree that was written (``checkout_tree.TreeWritten``)."""
+
+    @property
+    def not_scanned(self) -> tuple[NotScanned, ...]:
+        """What could not be written, by reason."""
+        ...
+
+
 class Checkouts(Protocol[R_contra]):
     """What a scan asks of the checkout cache."""
 
-    def blobs_since(self, repository: R_contra, covered: Sequence[str]) -> Counted:
-        """Blobs reachable from the tips and not from ``covered``."""
+    def blobs_since(self, repository: R_contra, covered_tips: Collection[str], /) -> Counted | None:
+        """Blobs reachable from the tips and not from ``covered_tips``; None when a range cannot say it."""
         ...
 
-    def synthetic_base(self, repository: R_contra, covered: Sequence[str]) -> str:
-        """A commit whose parents are all ``covered`` tips, outside the scope; hex."""
+    def synthetic_base(self, repository: R_contra, covered_tips: Collection[str], /) -> str | None:
+        """A commit (hex) whose parents are all ``covered_tips``, outside the scope; None when there is none."""
         ...
 
-    def write_tree(self, repository: R_contra, dest: Path) -> object:
-        """Write the default branch's tree below ``dest``, without filters, hooks or links that leave it."""
+    def write_tree(self, repository: R_contra, dest: Path, /) -> Written:
+        """Write the default branch's tree into the new folder ``dest``, without filters, hooks or links."""
         ...

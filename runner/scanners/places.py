@@ -1,0 +1,160 @@
+"""Where exactly a finding stands: its blob, whether that blob is in the head, and the mark beside it. Git is asked."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...schema.records import NotScanned
+from ...sources.gitcommand import GitCommand
+from .base import RawFinding
+from .ignore import inline_mark
+
+_LISTING_LIMIT = 256 << 20
+_SECONDS = 600.0
+_ODD_PATHS = 50  # paths with a line break in them are asked for one by one, so many at most
+_MARKED_BLOB_BYTES = 8 << 20
+_MARKS_BYTES = 64 << 20  # of blobs read in all to look for marks
+_LFS_BYTES = range(100, 1024)
+_LFS_CANDIDATES = 5_000
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/v"
+_EXAMPLES = 5
+_BATCH_LINE = re.compile(rb"([0-9a-f]{40}(?:[0-9a-f]{24})?) blob\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadTree:
+    """The default branch's tree: which blobs it holds, and what of it is never read."""
+
+    blobs: frozenset[str] = frozenset()
+    not_scanned: tuple[NotScanned, ...] = ()
+
+
+def survey_head(git: GitCommand, repository: Path, head: str | None) -> HeadTree:
+    """List the head's tree: blobs (hex), submodules, and pointers to files that lie in LFS."""
+    if head is None:
+        return HeadTree()
+    listed = _git(git, repository, ["ls-tree", "-r", "-z", "--full-tree", head])
+    blobs: set[str] = set()
+    submodules: list[str] = []
+    attributes = False
+    for entry in listed.split(b"\0"):
+        meta, tab, path = entry.partition(b"\t")
+        fields = meta.split(b" ")
+        if not tab or len(fields) != 3:  # noqa: PLR2004 - mode, type, id
+            continue
+        if fields[1] == b"commit":
+            submodules.append(path.decode("utf-8", "replace"))
+        else:
+            blobs.add(fields[2].decode("ascii"))
+            attributes = attributes or path.rpartition(b"/")[2] == b".gitattributes"
+    missing: list[NotScanned] = []
+    if submodules:
+        missing.append(
+            NotScanned(reason="submodule", count=len(submodules), examples=tuple(submodules[:_EXAMPLES]))
+        )
+    if attributes:  # without one, no file of the tree is kept in LFS
+        pointers = _lfs_pointers(git, repository, blobs)
+        if pointers:
+            missing.append(NotScanned(reason="lfs_pointer", count=pointers))
+    return HeadTree(blobs=frozenset(blobs), not_scanned=tuple(missing))
+
+
+def find_blobs(git: GitCommand, repository: Path, raws: Iterable[RawFinding]) -> dict[tuple[str, bytes], str]:
+    """The blob (hex) at each (commit, path) of ``raws``; pairs that git does not know are left out."""
+    wanted = sorted({(raw.commit, raw.path) for raw in raws if raw.commit is not None and raw.blob is None})
+    plain = [pair for pair in wanted if b"\n" not in pair[1]]
+    found: dict[tuple[str, bytes], str] = {}
+    if plain:
+        output = _git(
+            git,
+            repository,
+            ["cat-file", "--batch-check=%(objectname) %(objecttype)"],
+            stdin=b"".join(commit.encode() + b":" + path + b"\n" for commit, path in plain),
+        )
+        for pair, line in zip(plain, output.split(b"\n"), strict=False):
+            match = _BATCH_LINE.match(line)
+            if match:
+                found[pair] = match[1].decode("ascii")
+    for commit, path in [pair for pair in wanted if b"\n" in pair[1]][:_ODD_PATHS]:
+        output = _git(git, repository, ["ls-tree", "-z", "--full-tree", commit, "--", path.decode("utf-8", "replace")])
+        fields = output.partition(b"\t")[0].split(b" ")
+        if len(fields) == 3 and fields[1] == b"blob":  # noqa: PLR2004 - mode, type, id
+            found[commit, path] = fields[2].decode("ascii")
+    return found
+
+
+def find_marks(
+    git: GitCommand, repository: Path, raws: Sequence[RawFinding], blobs: Mapping[tuple[str, bytes], str]
+) -> dict[int, str]:
+    """Inline ignore marks: index in ``raws`` to the reason. Large blobs are not looked into."""
+    by_blob: dict[str, list[int]] = {}
+    for index, raw in enumerate(raws):
+        blob = raw.blob or (blobs.get((raw.commit, raw.path)) if raw.commit else None)
+        if blob and raw.line:
+            by_blob.setdefault(blob, []).append(index)
+    marks: dict[int, str] = {}
+    for blob, content in _contents(git, repository, sorted(by_blob)):
+        for index in by_blob[blob]:
+            reason = inline_mark(content, raws[index].line, lines=raws[index].secret.count(b"\n") + 1)
+            if reason:
+                marks[index] = reason
+    return marks
+
+
+def _lfs_pointers(git: GitCommand, repository: Path, blobs: Iterable[str]) -> int:
+    sized = _git(
+        git,
+        repository,
+        ["cat-file", "--batch-check=%(objectname) %(objectsize)"],
+        stdin=b"".join(blob.encode() + b"\n" for blob in sorted(blobs)),
+    )
+    small: list[str] = []
+    for line in sized.splitlines():
+        name, _, size = line.partition(b" ")
+        if size.isdigit() and int(size) in _LFS_BYTES:
+            small.append(name.decode("ascii"))
+    contents = _contents(git, repository, small[:_LFS_CANDIDATES])
+    return sum(1 for _, content in contents if content.startswith(_LFS_POINTER))
+
+
+def _contents(git: GitCommand, repository: Path, blobs: Sequence[str]) -> Iterable[tuple[str, bytes]]:
+    """The contents of blobs that are not too large, until ``_MARKS_BYTES`` are read."""
+    if not blobs:
+        return
+    sized = _git(
+        git,
+        repository,
+        ["cat-file", "--batch-check=%(objectname) %(objectsize)"],
+        stdin=b"".join(blob.encode() + b"\n" for blob in blobs),
+    )
+    wanted: list[tuple[str, int]] = []
+    total = 0
+    for line in sized.splitlines():
+        name, _, text = line.partition(b" ")
+        size = int(text) if text.isdigit() else _MARKED_BLOB_BYTES + 1
+        if size <= _MARKED_BLOB_BYTES and total + size <= _MARKS_BYTES:
+            wanted.append((name.decode("ascii"), size))
+            total += size
+    output = _git(
+        git,
+        repository,
+        ["cat-file", "--batch"],
+        stdin=b"".join(name.encode() + b"\n" for name, _ in wanted),
+        limit=total + 200 * len(wanted) + 200,
+    )
+    position = 0
+    for name, size in wanted:
+        end = output.find(b"\n", position)
+        if end < 0 or output[position:end] != b"%s blob %d" % (name.encode(), size):
+            return
+        yield name, output[end + 1 : end + 1 + size]
+        position = end + 1 + size + 1
+
+
+def _git(
+    git: GitCommand, repository: Path, arguments: Sequence[str], *, stdin: bytes | None = None, limit: int = _LISTING_LIMIT
+) -> bytes:
+    """Output of a git command over our copy; empty when it failed: places are then less exact, not lost."""
+    result = git.run(arguments, git_dir=repository, seconds=_SECONDS, output_limit_bytes=limit, stdin=stdin)
+    return result.stdout if result.exit_code == 0 and not result.truncated else b""
