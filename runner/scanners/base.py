@@ -122,6 +122,11 @@ class Scanner(Protocol):
         """Whether a reading says how much was read, so that zero can be refused."""
         ...
 
+    @property
+    def blob_bytes(self) -> range | None:
+        """Sizes of the blobs that a whole scan reads, where it counts exactly those; None: nothing can be held to it."""
+        ...
+
     def prepare(self, guard: Guard) -> None:
         """Once per process: find the program, check its version, warm caches. Raises ``ScanFault``."""
         ...

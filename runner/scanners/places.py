@@ -19,6 +19,7 @@ _LFS_BYTES = range(100, 1024)
 _LFS_CANDIDATES = 5_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v"
 _EXAMPLES = 5
+_BLOB_SIZE = re.compile(rb"^blob (\d+)$", re.MULTILINE)
 _BATCH_LINE = re.compile(rb"([0-9a-f]{40}(?:[0-9a-f]{24})?) blob\Z")
 
 
@@ -58,6 +59,29 @@ def survey_head(git: GitCommand, repository: Path, head: str | None) -> HeadTree
         if pointers:
             missing.append(NotScanned(reason="lfs_pointer", count=pointers))
     return HeadTree(blobs=frozenset(blobs), not_scanned=tuple(missing))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """Blobs of a whole copy by what a scanner does with their size."""
+
+    readable: int
+    too_large: int
+
+
+def size_blobs(git: GitCommand, repository: Path, sizes: range) -> Sized | None:
+    """Count all blobs of the copy against the sizes a scanner reads; None when there are too many to list."""
+    listed = _git(
+        git,
+        repository,
+        ["cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectsize)"],
+    )
+    if not listed:
+        return None
+    found = [int(match) for match in _BLOB_SIZE.findall(listed)]
+    return Sized(
+        readable=sum(1 for size in found if size in sizes), too_large=sum(1 for size in found if size >= sizes.stop)
+    )
 
 
 def find_blobs(git: GitCommand, repository: Path, raws: Iterable[RawFinding]) -> dict[tuple[str, bytes], str]:

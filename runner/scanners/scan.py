@@ -18,7 +18,7 @@ from ...schema.records import Claim, Coverage, Finding, NotScanned, Place, ScanO
 from ...sources.gitcommand import GitCommand
 from .base import Checkouts, HeldRepository, LimitHit, Needs, RawFinding, Reading, ScanFault, ScanJob, Scanner
 from .identity import FindingsKey, mask, target_identity
-from .places import HeadTree, find_blobs, find_marks, survey_head
+from .places import HeadTree, find_blobs, find_marks, size_blobs, survey_head
 from .process import Guard, Limits
 
 R = TypeVar("R", bound=HeldRepository)
@@ -243,26 +243,42 @@ def _read(
                 cancel=context.cancel,
             )
             reading = scanner.scan(context.guard, job)
-        idle = scanner.proves_work and plan.bytes > 0 and (reading.blobs == 0 or reading.bytes_read == 0)
-        if not idle:
-            return reading, plan, unwritten
         if plan.base is None:
-            msg = f"{scanner.name} read nothing, though git counts {plan.blobs} blobs of {plan.bytes} bytes to read"
-            raise ScanFault("scanner_no_work", msg, exit_code=reading.exit_code)
+            return _held_to_count(scanner, reading, plan, repository, context), plan, unwritten
+        if not scanner.proves_work or plan.bytes == 0 or reading.bytes_read:
+            return reading, plan, unwritten
         plan = _whole(repository, context)
+
+
+def _held_to_count(scanner: Scanner, reading: Reading, plan: _Plan, repository: R, context: ScanContext[R]) -> Reading:
+    """Hold what a whole scan says it read against what git counts: nothing read fails, a part missing is said."""
+    if not scanner.proves_work or reading.blobs is None or reading.blobs >= plan.blobs:
+        return reading
+    readable, too_large = plan.blobs if plan.bytes else 0, 0
+    if scanner.blob_bytes is not None:
+        sized = size_blobs(context.git, repository.path, scanner.blob_bytes)
+        if sized is None:
+            return reading
+        readable, too_large = sized.readable, sized.too_large
+    if readable and not reading.blobs:
+        msg = f"{scanner.name} read nothing, though git counts {readable} blobs that it reads"
+        raise ScanFault("scanner_no_work", msg, exit_code=reading.exit_code)
+    missing = readable - reading.blobs if scanner.blob_bytes is not None else 0
+    left_out = [NotScanned(reason="missing_object", count=missing)] if missing > 0 else []
+    if too_large:
+        left_out.append(NotScanned(reason="blob_too_large", count=too_large))
+    return replace(reading, not_scanned=(*reading.not_scanned, *left_out))
 
 
 def _not_scanned(
     repository: R, head: HeadTree, unwritten: Sequence[NotScanned], reading: Reading
 ) -> tuple[NotScanned, ...]:
-    """Everything that was left out, one entry a reason; a blob that was filtered is not missing as well."""
-    filtered = sum(entry.count for entry in repository.not_scanned if entry.reason == "blob_too_large")
+    """Everything that was left out, one entry a reason. What two of us left out for one reason is the larger number."""
     merged: dict[str, NotScanned] = {}
     for entry in (*repository.not_scanned, *head.not_scanned, *unwritten, *reading.not_scanned):
-        count = entry.count - filtered if entry.reason == "missing_object" else entry.count
         known = merged.get(entry.reason)
-        if count > 0 and (known is None or known.count < count):
-            merged[entry.reason] = replace(entry, count=count)
+        if known is None or known.count < entry.count:
+            merged[entry.reason] = entry
     return tuple(merged[reason] for reason in sorted(merged))
 
 
