@@ -125,6 +125,7 @@ class Place:
     commit: str | None
     blob: str | None
     in_head: bool
+    mark: str = ""  # the reason beside an inline ignore mark on that line; empty: no mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
