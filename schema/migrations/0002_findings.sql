@@ -54,6 +54,7 @@ CREATE INDEX finding_standing ON finding (severity, id) WHERE life <> 'fixed';
 CREATE INDEX finding_by_severity ON finding (severity, id);
 CREATE INDEX finding_by_rule ON finding (rule, id);
 CREATE INDEX finding_triaged ON finding (triage_until, id) WHERE triage IS NOT NULL;
+CREATE INDEX finding_ignored ON finding (ignored_rule, id) WHERE ignored_rule IS NOT NULL;
 
 -- Where a finding stands, per scanner. `key` is a hash of path, line, column, commit and blob: a path is too long for
 -- a key of its own.
