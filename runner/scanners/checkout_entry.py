@@ -107,7 +107,7 @@ class Entry:
         self._clear_leftovers()
         rewritten = False
         if state is None or not self.repository.is_dir() or not self._intact(state):
-            self._clone(address, access)
+            self._clone(advertised, address, access)
         else:
             try:
                 self._fetch(advertised, address, access)
@@ -116,7 +116,7 @@ class Entry:
                 if fault.permanent or fault.code in {"not_found", "not_visible"}:
                     raise
                 # What the copy's own damage did cannot be told from what the far side did: once, from the start.
-                self._clone(address, access)
+                self._clone(advertised, address, access)
                 rewritten = True
         state = self._survey(advertised, address, kind)
         self._write_state(state)
@@ -134,7 +134,7 @@ class Entry:
     def _dirty(self) -> Path:
         return self._folder / "dirty"
 
-    def _clone(self, address: str, access: Access) -> None:
+    def _clone(self, advertised: Advertised, address: str, access: Access) -> None:
         fresh = self._folder / f"new-{secrets.token_hex(6)}.git"
         arguments = ["clone", "--quiet", "--bare", "--no-local", "--no-recurse-submodules", "--no-reject-shallow"]
         if self._limits.max_blob_bytes is not None:
@@ -150,11 +150,18 @@ class Entry:
         if self.repository.exists():
             shutil.rmtree(self.repository)
         fresh.rename(self.repository)
+        self._write_head(advertised)
 
     def _fetch(self, advertised: Advertised, address: str, access: Access) -> None:
+        # Bases of earlier ranges go: they would keep what a rewrite removes.
+        shutil.rmtree(self.repository / "refs" / "resweep", ignore_errors=True)
         refspecs = list(_REFSPECS)
         if advertised.detached is not None:
-            refspecs.append("+HEAD:refs/resweep/head")
+            refspecs.append("HEAD")  # to no ref: our own HEAD keeps it
+        # A filtered copy is fetched by the remote's name, or git takes what was left out for lost.
+        filtered = self._limits.max_blob_bytes is not None
+        where = "origin" if filtered else git_argument(address)
+        options = [f"--filter=blob:limit={self._limits.max_blob_bytes}"] if filtered else []
         result = self._git.run(
             [
                 "fetch",
@@ -167,8 +174,9 @@ class Entry:
                 "--no-auto-maintenance",
                 "--update-shallow",
                 "--refmap=",
+                *options,
                 "--",
-                git_argument(address),
+                where,
                 *refspecs,
             ],
             access=access,
@@ -180,12 +188,16 @@ class Entry:
         self._write_head(advertised)
 
     def _write_head(self, advertised: Advertised) -> None:
+        """Point HEAD where the far side's points; to a branch that does not exist when it points to none."""
         if advertised.default_branch is not None:
             content = os.fsencode(f"ref: {advertised.default_branch}\n")
         elif advertised.detached is not None:
             content = f"{advertised.detached}\n".encode("ascii")
         else:
-            return
+            branch = "refs/heads/none"
+            while branch in advertised.refs:
+                branch += "-"
+            content = os.fsencode(f"ref: {branch}\n")
         head = self.repository / "HEAD"
         if head.read_bytes() != content:
             _replace(head, content)
@@ -216,7 +228,6 @@ class Entry:
 
     def _prune(self) -> None:
         """Remove every object that no ref reaches: scanners read objects, not history."""
-        shutil.rmtree(self.repository / "refs" / "resweep" / "base", ignore_errors=True)
         for name in ("FETCH_HEAD", "ORIG_HEAD"):
             (self.repository / name).unlink(missing_ok=True)
         shutil.rmtree(self.repository / "logs", ignore_errors=True)
@@ -245,9 +256,23 @@ class Entry:
             packs=self._packs(),
             size_bytes=folder_bytes(self._folder),
             shallow=(self.repository / "shallow").exists(),
+            filtered_blobs=self._count_filtered(peeled),
             address=address,
             kind=kind,
         )
+
+    def _count_filtered(self, peeled: Mapping[str, str]) -> int:
+        """How many blobs the size filter left out of the copy."""
+        if self._limits.max_blob_bytes is None or not peeled:
+            return 0
+        result = self._git.run(
+            ["rev-list", "--objects", "--no-object-names", "--missing=print", "--filter=object:type=blob", "--stdin"],
+            git_dir=self.repository,
+            seconds=self._git.settings.transfer_seconds,
+            output_limit_bytes=_REFS_LIMIT,
+            stdin="".join(f"{oid}\n" for oid in peeled).encode("ascii"),
+        )
+        return sum(line.startswith(b"?") for line in result.stdout.splitlines())
 
     def _local_refs(self) -> Advertised:
         plain = gitrefs.read_plain(self.repository)

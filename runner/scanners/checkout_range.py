@@ -69,7 +69,7 @@ def count_since(
     listed = _run(
         git,
         repository,
-        ["rev-list", "--objects", "--no-object-names", "--filter=object:type=blob", "--stdin"],
+        ["rev-list", "--objects", "--no-object-names", "--filter=object:type=blob", "--missing=allow-any", "--stdin"],
         (*fresh, *(f"^{tip}" for tip in known)),
     )
     sized = _run(

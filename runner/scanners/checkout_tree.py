@@ -108,7 +108,7 @@ def refused_name(component: bytes) -> bool:
 
 def _list(git: GitCommand, repository: Path, head: str, left_out: _LeftOut) -> Iterator[_Listed]:
     result = git.run(
-        ["ls-tree", "-r", "-z", "-l", "--full-tree", head],
+        ["ls-tree", "-r", "-z", "--full-tree", head],
         git_dir=repository,
         seconds=git.settings.transfer_seconds,
         output_limit_bytes=_LISTING_LIMIT,
@@ -120,12 +120,23 @@ def _list(git: GitCommand, repository: Path, head: str, left_out: _LeftOut) -> I
     if result.truncated or result.exit_code != 0:
         # Too many entries, or nested so deep that git gave up: what was listed is scanned, the rest is said.
         left_out.add("tree_limit", b"")
-    for line in whole.split(b"\0"):
-        meta, tab, path = line.partition(b"\t")
-        fields = meta.split()
-        if tab and len(fields) == 4:
-            size = int(fields[3]) if fields[3].isdigit() else 0
-            yield _Listed(mode=fields[0], object_id=fields[2], size=size, path=path)
+    lines = [(meta.split(), path) for meta, _, path in (line.partition(b"\t") for line in whole.split(b"\0")) if path]
+    sizes = _sizes(git, repository, {fields[2] for fields, _ in lines if fields[0] != _SUBMODULE})
+    for fields, path in lines:
+        yield _Listed(mode=fields[0], object_id=fields[2], size=sizes.get(fields[2], 0), path=path)
+
+
+def _sizes(git: GitCommand, repository: Path, object_ids: set[bytes]) -> dict[bytes, int]:
+    """Sizes of the objects that are there, in bytes."""
+    result = git.run(
+        ["cat-file", "--batch-check=%(objectname) %(objectsize)"],
+        git_dir=repository,
+        seconds=git.settings.transfer_seconds,
+        output_limit_bytes=_LISTING_LIMIT,
+        stdin=b"".join(object_id + b"\n" for object_id in object_ids),
+    )
+    found = (line.split(b" ") for line in result.stdout.splitlines())
+    return {fields[0]: int(fields[1]) for fields in found if len(fields) == 2 and fields[1].isdigit()}
 
 
 def _choose(listed: Iterator[_Listed], limits: TreeLimits, left_out: _LeftOut) -> list[_Listed]:
