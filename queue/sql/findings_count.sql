@@ -20,10 +20,17 @@ WHERE
     AND (%(identities)s::bytea[] IS NULL OR f.identity = ANY(%(identities)s::bytea[]))
     AND (%(target_ids)s::bigint[] IS NULL OR f.target_id = ANY(%(target_ids)s::bigint[]))
     AND (%(sources)s::text[] IS NULL OR s.name = ANY(%(sources)s::text[]))
-    AND (%(targets)s::text[] IS NULL OR lower(t.name) = ANY(%(targets)s::text[]))
+    AND (
+        %(targets)s::text[] IS NULL
+        OR t.normalized_target = ANY(%(targets)s::text[])
+        OR t.display_name = ANY(%(targets)s::text[])
+    )
     AND (%(scanner)s::text IS NULL OR %(scanner)s::text = ANY(f.scanners))
     AND (%(in_head)s::boolean IS NULL OR (f.head_count > 0) = %(in_head)s::boolean)
-    AND (%(since)s::timestamptz IS NULL OR greatest(f.first_seen_at, f.reopened_at, f.fixed_at) >= %(since)s::timestamptz)
+    AND (
+        %(since)s::timestamptz IS NULL
+        OR greatest(f.first_seen_at, f.reopened_at, f.fixed_at) >= %(since)s::timestamptz
+    )
     AND (
         %(path)s::text IS NULL
         OR EXISTS (SELECT FROM finding_place AS p WHERE p.finding_id = f.id AND p.path ~ %(path)s::text)
