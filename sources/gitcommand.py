@@ -259,7 +259,7 @@ class GitCommand:
         """
         access = access or Access(protocols=gitaddress.protocols(address))
         result = self.run(
-            ("ls-remote", "--quiet", "--symref", "--", git_argument(address)),
+            ("ls-remote", "--quiet", "--symref", *reach(address)),
             access=access,
             output_limit_bytes=_LS_REMOTE_LIMIT,
         )
@@ -307,9 +307,19 @@ class GitCommand:
         return " ".join(options)
 
 
-def git_argument(address: str) -> str:
-    """What git is given for a canonical address."""
-    return gitaddress.local_path(address) if gitaddress.is_local(address) else address
+def reach(address: str) -> tuple[str, ...]:
+    """The end of a command line that names a repository to talk to: options, ``--``, the repository.
+
+    A local one is named by its repository folder, and ``upload-pack`` may not look for another one in or beside it.
+    Raises ``TargetFault`` (``broken``) when there is no repository folder at a local address.
+    """
+    if not gitaddress.is_local(address):
+        return ("--", address)
+    git_dir = local_git_dir(Path(gitaddress.local_path(address)))
+    if git_dir is None:
+        message = f"{display(address)} holds no git repository of its own (a .git file or link is never followed)"
+        raise TargetFault("broken", message)
+    return ("--upload-pack=git-upload-pack --strict", "--", str(git_dir))
 
 
 def local_git_dir(root: Path) -> Path | None:

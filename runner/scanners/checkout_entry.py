@@ -14,9 +14,10 @@ from pathlib import Path
 
 from ...schema.errors import SourceFault, TargetFault
 from ...schema.records import NotScanned
+from ...schema.text import display
 from ...sources import gitrefs
 from ...sources.base import Access
-from ...sources.gitcommand import GitCommand, explain, git_argument
+from ...sources.gitcommand import GitCommand, explain, reach
 from ...sources.gitrefs import Advertised
 from .checkout_range import peel
 from .checkout_space import STATE_FILE, folder_bytes
@@ -118,7 +119,8 @@ class Entry:
                 # What the copy's own damage did cannot be told from what the far side did: once, from the start.
                 self._clone(advertised, address, access)
                 rewritten = True
-        state = self._survey(advertised, address, kind)
+        state = self._survey(address, kind)
+        self._require_all(advertised, state, address, access)
         self._write_state(state)
         self._dirty.unlink(missing_ok=True)
         return state, rewritten, True
@@ -140,7 +142,7 @@ class Entry:
         if self._limits.max_blob_bytes is not None:
             arguments.append(f"--filter=blob:limit={self._limits.max_blob_bytes}")
         result = self._git.run(
-            [*arguments, "--", git_argument(address), str(fresh)],
+            [*arguments, *reach(address), str(fresh)],
             access=access,
             seconds=self._git.settings.transfer_seconds,
         )
@@ -160,8 +162,10 @@ class Entry:
             refspecs.append("HEAD")  # to no ref: our own HEAD keeps it
         # A filtered copy is fetched by the remote's name, or git takes what was left out for lost.
         filtered = self._limits.max_blob_bytes is not None
-        where = "origin" if filtered else git_argument(address)
-        options = [f"--filter=blob:limit={self._limits.max_blob_bytes}"] if filtered else []
+        *options, where = reach(address)
+        if filtered:
+            options.insert(0, f"--filter=blob:limit={self._limits.max_blob_bytes}")
+            where = "origin"
         result = self._git.run(
             [
                 "fetch",
@@ -175,7 +179,6 @@ class Entry:
                 "--update-shallow",
                 "--refmap=",
                 *options,
-                "--",
                 where,
                 *refspecs,
             ],
@@ -186,6 +189,17 @@ class Entry:
         if result.exit_code != 0 or result.timed_out:
             raise explain(result, address, "fetching")
         self._write_head(advertised)
+
+    def _require_all(self, advertised: Advertised, state: EntryState, address: str, access: Access) -> None:
+        """Nothing that is advertised may be missing from the copy without a word: git leaves out names it refuses."""
+        missing = advertised.refs.keys() - state.refs.keys()
+        if not missing:
+            return
+        missing &= self._git.advertised(address, access).refs.keys()  # the others were deleted meanwhile
+        if missing:
+            some = ", ".join(display(name[:100]) for name in sorted(missing)[:3])
+            message = f"{len(missing)} refs of {display(address)} cannot be copied ({some}); their names are malformed"
+            raise TargetFault("broken", message)
 
     def _write_head(self, advertised: Advertised) -> None:
         """Point HEAD where the far side's points; to a branch that does not exist when it points to none."""
@@ -241,7 +255,7 @@ class Entry:
         if result.exit_code != 0 or result.timed_out:
             raise explain(result, str(self.repository), f"running git {arguments[0]}")
 
-    def _survey(self, advertised: Advertised, address: str, kind: str) -> EntryState:
+    def _survey(self, address: str, kind: str) -> EntryState:
         refs = self._local_refs()
         peeled = peel(self._git, self.repository, _object_ids(refs))
         if any(found == "missing" for found in peeled.values()):

@@ -121,9 +121,26 @@ def _list(git: GitCommand, repository: Path, head: str, left_out: _LeftOut) -> I
         # Too many entries, or nested so deep that git gave up: what was listed is scanned, the rest is said.
         left_out.add("tree_limit", b"")
     lines = [(meta.split(), path) for meta, _, path in (line.partition(b"\t") for line in whole.split(b"\0")) if path]
+    filtered = _filtered(git, repository, head)
+    for _, path in (line for line in lines if line[0][2] in filtered):
+        left_out.add("blob_too_large", path)
+    lines = [line for line in lines if line[0][2] not in filtered]
     sizes = _sizes(git, repository, {fields[2] for fields, _ in lines if fields[0] != _SUBMODULE})
     for fields, path in lines:
         yield _Listed(mode=fields[0], object_id=fields[2], size=sizes.get(fields[2], 0), path=path)
+
+
+def _filtered(git: GitCommand, repository: Path, head: str) -> set[bytes]:
+    """Blobs of the tree that the copy's size filter left out (git refuses to look at them one by one)."""
+    if b"promisor" not in (repository / "config").read_bytes():
+        return set()
+    result = git.run(
+        ["rev-list", "--objects", "--no-object-names", "--missing=print", f"{head}^{{tree}}"],
+        git_dir=repository,
+        seconds=git.settings.transfer_seconds,
+        output_limit_bytes=_LISTING_LIMIT,
+    )
+    return {line[1:] for line in result.stdout.splitlines() if line.startswith(b"?")}
 
 
 def _sizes(git: GitCommand, repository: Path, object_ids: set[bytes]) -> dict[bytes, int]:

@@ -485,7 +485,7 @@ def test_a_blob_limit_leaves_large_blobs_out_and_counts_them(tmp_path: Path, com
         assert count is not None
         assert count.blobs == 2
         written = cache.write_tree(held, tmp_path / "tree")
-        assert {entry.reason for entry in written.not_scanned} == {"missing_object"}
+        assert {entry.reason for entry in written.not_scanned} == {"blob_too_large"}
         assert written.files == 2
     repo.commit({"other.bin": os.urandom(60_000), "tiny.txt": "y"})
     with cache.hold(str(repo.path)) as held:
