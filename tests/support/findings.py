@@ -1,12 +1,14 @@
 """Builders for findings: targets to hang them on, reports as scanners hand them in, and what is stored, read plainly."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 from psycopg import Connection
 
+from resweep.queue.findings_reads import FindingRow, PlaceRow
 from resweep.schema.records import Completion, Finding, Place, ScanOutcome, ScanReport
 
 RULE = "aws-access-token"
@@ -132,3 +134,52 @@ def _rows(conn: Connection[Any], query: str, *parameters: Any) -> list[Any]:
 def _plain(cursor: Any) -> Any:
     """Row factory: a tuple, whatever the connection's own."""
     return tuple
+
+
+def row(number: int = 1, *places: PlaceRow, **changes: Any) -> FindingRow:
+    """A finding as it is read back, for what writes findings out."""
+    values: dict[str, Any] = {
+        "id": number,
+        "target_id": 1,
+        "source": "acme",
+        "target": "r1",
+        "display_name": "r1",
+        "address": "https://example.org/r1.git",
+        "identity": identity(str(number)),
+        "rule": RULE,
+        "rule_name": "AWS access token",
+        "severity": "high",
+        "confidence": "high",
+        "masked": "AKIA… (20 characters)",
+        "status": "open",
+        "life": "open",
+        "scanners": ("kingfisher",),
+        "seen_by": ("kingfisher",),
+        "place_count": len(places),
+        "head_count": 1,
+        "unlisted_count": 0,
+        "first_commit": "c" * 40,
+        "first_seen_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "last_seen_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "fixed_at": None,
+        "reopened_at": None,
+        "triage": None,
+        "ignored_why": None,
+        "ignored_rule": None,
+        "places": places or (place_row(),),
+        **changes,
+    }
+    return FindingRow(**values)
+
+
+def place_row(path: str = "src/a.py", line: int | None = 3, **changes: Any) -> PlaceRow:
+    """A place as it is read back."""
+    values: dict[str, Any] = {
+        "column": 5,
+        "commit": "c" * 40,
+        "blob": "b" * 40,
+        "in_head": True,
+        "scanners": ("kingfisher",),
+        **changes,
+    }
+    return PlaceRow(path=path, line=line, **values)
