@@ -101,7 +101,7 @@ def _git(rest: str, shown: str, cwd: Path) -> Spec:
         if "\0" in rest:
             raise SpecRefused(f"spec {shown!r}: the path has a NUL; write git:PATH")
     # What exists as a path is a path, even when it could be read as host:path.
-    elif gitaddress.looks_remote(rest) and ("://" in rest or not os.path.lexists(cwd / rest)):
+    elif _meant_remote(rest) and ("://" in rest or not os.path.lexists(cwd / rest)):
         try:
             remote = gitaddress.parse_remote(rest)
         except gitaddress.AddressRefused as error:
@@ -109,6 +109,10 @@ def _git(rest: str, shown: str, cwd: Path) -> Spec:
         return Spec(kind="git", form=Form.ADDRESS, scope=remote.address)
     path = _real(rest, cwd)
     return Spec(kind="git", form=Form.FOLDER, scope=gitaddress.local_address(str(path)), path=path)
+
+
+def _meant_remote(rest: str) -> bool:
+    return gitaddress.looks_remote(rest) or "::" in rest.split("/", 1)[0]
 
 
 def _real(text: str, cwd: Path) -> Path:
@@ -227,7 +231,7 @@ def _not_understood(kind: str, shown: str) -> str:
 
 
 def _unknown_kind(text: str, shown: str, word: str) -> str:
-    if text.startswith(_LOCAL_HINTS) or gitaddress.looks_remote(text):
+    if text.startswith(_LOCAL_HINTS) or "://" in text or ("@" in word and gitaddress.looks_remote(text)):
         return f"spec {_hide(shown)!r} has no kind; did you mean git:{_hide(shown)}?"
     close = get_close_matches(word.lower(), [*KINDS, *_ALIASES], n=1)
     hint = f"did you mean {close[0]}:…?" if close else f"kinds are {', '.join(KINDS)} (hf is huggingface)"
