@@ -1,0 +1,250 @@
+"""Outcomes: how claims end. Complete with findings, fail, defer, release: all fenced by the lease token.
+
+Every function takes a batch, answers per item, and never raises for a lost lease: its ``Settled`` says ``accepted=False`` and
+nothing of it was written (queue.md, "Claiming").
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import random as _random
+
+from ..schema.records import Completion, ScanReport, Settled, State
+from .backoff import backoff
+from .findings import store
+from .statements import Conn, change, fetch
+
+MAX_ATTEMPTS = 5
+_SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An attempt that failed. ``permanent``: trying again is useless; ``delay`` None = full-jitter backoff."""
+
+    target_id: int
+    lease_token: int
+    code: str
+    message: str
+    permanent: bool = False
+    attempts: int = 1  # of the claim: chooses the backoff
+    delay: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deferral:
+    """Put off by a rule, no attempt counted. One of ``delay`` (from the database's now) and ``until`` is set."""
+
+    target_id: int
+    lease_token: int
+    reason: str
+    message: str = ""
+    delay: timedelta | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Given back unworked, no attempt counted; ``delay`` keeps a worker from claiming at once what it cannot do."""
+
+    target_id: int
+    lease_token: int
+    reason: str = "interrupted"
+    delay: timedelta = timedelta(0)
+
+
+def complete(  # noqa: PLR0913 - what a test hands in
+    conn: Conn,
+    completions: Sequence[Completion],
+    *,
+    max_attempts: int = MAX_ATTEMPTS,
+    random: Callable[[], float] = _random,
+    attempts: Sequence[int] | None = None,
+    now: datetime | None = None,
+) -> list[Settled]:
+    """Accept completions with their findings, coverage and history, all in the caller's transaction.
+
+    The answer follows the order of ``completions``. Afterwards a row is ``done``; ``pending`` when a newer request came or a
+    scanner still owes work (then after a backoff by ``attempts``, one a completion; none given = the first step);
+    ``failed`` when it owes after ``max_attempts``; ``retired`` when that was waiting for the claim's end. Findings are
+    stored by the same rules for each of these. Two statements for a batch without reports, a fixed number otherwise.
+    """
+    if not completions:
+        return []
+    handed = completions
+    tries = attempts if attempts is not None else [1] * len(completions)
+    if len({(each.target_id, each.lease_token) for each in completions}) < len(completions):
+        first = {(each.target_id, each.lease_token): index for index, each in reversed(list(enumerate(completions)))}
+        completions = [handed[index] for index in sorted(first.values())]
+        tries = [tries[index] for index in sorted(first.values())]
+    rows = fetch(
+        conn,
+        "complete",
+        {
+            "ids": [each.target_id for each in completions],
+            "tokens": [each.lease_token for each in completions],
+            "covered": [each.covered_revision for each in completions],
+            "recheck": [each.recheck_at for each in completions],
+            "owing": [bool(each.owes) for each in completions],
+            "delays": [
+                backoff(max(1, tried), random) / _SECOND if each.owes else 0.0
+                for each, tried in zip(completions, tries, strict=True)
+            ],
+            "findings": [sum(len(report.findings) for report in each.reports) for each in completions],
+            "results": [_result(each.reports) for each in completions],
+            "max_attempts": max_attempts,
+            "now": now,
+        },
+    )
+    states = {(row[0], row[1]): State(row[2]) for row in rows}
+    accepted = [each for each in completions if (each.target_id, each.lease_token) in states and each.reports]
+    if accepted:
+        _store(conn, accepted, now)
+    return _settle([(each.target_id, each.lease_token) for each in handed], states)
+
+
+def fail(
+    conn: Conn,
+    failures: Sequence[Failure],
+    *,
+    max_attempts: int = MAX_ATTEMPTS,
+    random: Callable[[], float] = _random,
+    now: datetime | None = None,
+) -> list[Settled]:
+    """End claims whose attempt failed: ``pending`` after a backoff, ``failed`` when permanent or the attempts are used up.
+
+    Faults of a provider or of the network are no attempts: ``defer`` those.
+    """
+    return _end(
+        conn,
+        [
+            (
+                each.target_id,
+                each.lease_token,
+                "permanent" if each.permanent else "fail",
+                (backoff(max(1, each.attempts), random) if each.delay is None else each.delay) / _SECOND,
+                None,
+                each.code,
+                each.message,
+            )
+            for each in failures
+        ],
+        max_attempts,
+        now,
+    )
+
+
+def defer(conn: Conn, deferrals: Sequence[Deferral], *, now: datetime | None = None) -> list[Settled]:
+    """Put claims off until a time, by a rule; the attempt is given back, the deferral counted."""
+    return _end(
+        conn,
+        [
+            (
+                each.target_id,
+                each.lease_token,
+                "defer",
+                (each.delay or timedelta(0)) / _SECOND,
+                each.until,
+                each.reason,
+                each.message,
+            )
+            for each in deferrals
+        ],
+        MAX_ATTEMPTS,
+        now,
+    )
+
+
+def release(conn: Conn, releases: Sequence[Release], *, now: datetime | None = None) -> list[Settled]:
+    """Give claims back unworked; the attempt is given back, nothing is noted as an error."""
+    return _end(
+        conn,
+        [
+            (each.target_id, each.lease_token, "release", each.delay / _SECOND, None, each.reason, "")
+            for each in releases
+        ],
+        MAX_ATTEMPTS,
+        now,
+    )
+
+
+def _end(
+    conn: Conn,
+    items: Sequence[tuple[int, int, str, float, datetime | None, str, str]],
+    max_attempts: int,
+    now: datetime | None,
+) -> list[Settled]:
+    if not items:
+        return []
+    unique = {(item[0], item[1]): item for item in reversed(items)}
+    ids, tokens, acts, delays, untils, codes, messages = (
+        list(column) for column in zip(*unique.values(), strict=True)
+    )
+    rows = fetch(
+        conn,
+        "end_claim",
+        {
+            "ids": ids,
+            "tokens": tokens,
+            "acts": acts,
+            "delays": delays,
+            "untils": untils,
+            "codes": codes,
+            "messages": messages,
+            "max_attempts": max_attempts,
+            "now": now,
+        },
+    )
+    return _settle([(item[0], item[1]) for item in items], {(row[0], row[1]): State(row[2]) for row in rows})
+
+
+def _settle(handed: Sequence[tuple[int, int]], states: dict[tuple[int, int], State]) -> list[Settled]:
+    """Answer per item, in order; a claim handed in twice is accepted once."""
+    left = dict(states)
+    settled = []
+    for target_id, lease_token in handed:
+        state = left.pop((target_id, lease_token), None)
+        settled.append(
+            Settled(target_id=target_id, lease_token=lease_token, accepted=state is not None, state=state)
+        )
+    return settled
+
+
+def _result(reports: Sequence[ScanReport]) -> str | None:
+    """The scans' outcome words for the history, without repetition."""
+    return ",".join(dict.fromkeys(report.outcome.value for report in reports)) or None
+
+
+def _store(conn: Conn, accepted: Sequence[Completion], now: datetime | None) -> None:
+    """Write coverage and findings of accepted completions."""
+    covered = sorted(
+        (each.target_id, report.scanner, report.coverage)
+        for each in accepted
+        for report in each.reports
+        if report.coverage is not None
+    ) if any(report.coverage for each in accepted for report in each.reports) else []
+    if covered:
+        change(
+            conn,
+            "coverage_write",
+            {
+                "ids": [target_id for target_id, _, _ in covered],
+                "scanners": [scanner for _, scanner, _ in covered],
+                "revisions": [item.revision for _, _, item in covered],
+                "fingerprints": [item.fingerprint for _, _, item in covered],
+                "tips": [" ".join(item.tips) for _, _, item in covered],
+                "now": now,
+            },
+        )
+    counts = store(conn, accepted, now=now)
+    fresh = [(each, counts[each.target_id].new_count) for each in accepted if counts[each.target_id].new_count]
+    if fresh:
+        change(
+            conn,
+            "complete_new_findings",
+            {
+                "ids": [each.target_id for each, _ in fresh],
+                "tokens": [each.lease_token for each, _ in fresh],
+                "new": [new for _, new in fresh],
+            },
+        )

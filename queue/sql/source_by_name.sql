@@ -1,0 +1,2 @@
+-- A source's id by its name.
+SELECT id FROM source WHERE name = %(name)s
