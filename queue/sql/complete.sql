@@ -11,11 +11,28 @@ handed AS MATERIALIZED (
     ) AS u (id, token, covered, recheck_at, owing, delay, findings, result)
 ),
 held AS MATERIALIZED (
-    SELECT h.id, h.lease_owner, h.admission, h.attempts, h.scan_started_at
+    SELECT h.*
     FROM target_hot AS h
     WHERE h.id = ANY (%(ids)s::bigint[]) AND h.state = 'in_progress'
     ORDER BY h.id
     FOR UPDATE
+),
+-- What completing makes of each row, from its locked version: the target of an UPDATE cannot be used by LATERAL.
+judged AS MATERIALIZED (
+    SELECT u.*, after.changed, after.changed_at, after.moves, CASE WHEN after.changed THEN target_sort_key(
+        s.policy, after.changed_at, x.remote_modified_at, after.moves, x.mv_n, x.mv_t, x.yl_f, x.yl_m, s.yield_mean, s.gap_days, s.h_days
+    ) END AS sort_key
+    FROM moment, handed AS u
+    JOIN held AS x ON x.id = u.id AND x.lease_token = u.token
+    JOIN source AS s ON s.id = x.source_id
+    CROSS JOIN LATERAL (
+        SELECT
+            CASE WHEN u.owing THEN x.changed_at IS NOT NULL
+                ELSE target_changed(x.remote_modified_at, x.scan_remote_modified_at, x.scan_started_at, moment.at) IS TRUE
+            END AS changed,
+            CASE WHEN u.owing OR x.changed_at >= x.scan_started_at THEN x.changed_at ELSE moment.at END AS changed_at,
+            CASE WHEN u.owing THEN x.moves ELSE greatest(0, x.moves - x.scan_moves) END AS moves
+    ) AS after
 ),
 ended AS (
     UPDATE target_hot AS h
@@ -38,22 +55,14 @@ ended AS (
         completed_at = CASE WHEN u.owing THEN h.completed_at ELSE moment.at END,
         covered_revision = CASE WHEN u.owing THEN h.covered_revision ELSE coalesce(u.covered, h.covered_revision) END,
         recheck_at = u.recheck_at,
-        changed_at = CASE WHEN after.changed THEN after.changed_at END,
-        sort_key = CASE WHEN after.changed THEN target_sort_key(
-            s.policy, after.changed_at, h.remote_modified_at, after.moves, h.mv_n, h.mv_t, h.yl_f, h.yl_m, s.yield_mean, s.gap_days, s.h_days
-        ) END,
-        moves = after.moves,
+        changed_at = CASE WHEN u.changed THEN u.changed_at END,
+        sort_key = u.sort_key,
+        moves = u.moves,
         scan_moves = 0,
         yl_f = CASE WHEN u.owing THEN h.yl_f ELSE 0.97 * h.yl_f END,
         yl_m = CASE WHEN u.owing THEN h.yl_m ELSE 0.97 * h.yl_m + h.scan_moves END
-    FROM moment, handed AS u, source AS s, LATERAL (
-        SELECT
-            u.owing OR target_changed(h.remote_modified_at, h.scan_remote_modified_at, h.scan_started_at, moment.at) IS TRUE AS changed,
-            CASE WHEN u.owing THEN h.changed_at WHEN h.changed_at >= h.scan_started_at THEN h.changed_at ELSE moment.at END AS changed_at,
-            CASE WHEN u.owing THEN h.moves ELSE greatest(0, h.moves - h.scan_moves) END AS moves
-    ) AS after
+    FROM moment, judged AS u
     WHERE h.id = ANY (ARRAY (SELECT id FROM held)) AND h.id = u.id AND h.lease_token = u.token AND h.state = 'in_progress'
-        AND s.id = h.source_id
     RETURNING h.id, h.lease_token, h.state, h.source_id
 ),
 retired AS (

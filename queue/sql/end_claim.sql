@@ -21,24 +21,24 @@ ended AS (
     SET state = CASE
             WHEN h.retire_reason IS NOT NULL THEN 'retired'
             WHEN u.act = 'defer' THEN 'deferred'
-            WHEN u.act = 'release' OR after.owed THEN 'pending'
+            WHEN u.act = 'release' OR h.request_no > h.scan_request_no THEN 'pending'
             WHEN u.act = 'permanent' OR h.attempts >= %(max_attempts)s THEN 'failed'
             ELSE 'pending'
         END::target_state,
-        admission = CASE WHEN after.owed THEN 'requested' ELSE h.admission END,
+        admission = CASE WHEN h.request_no > h.scan_request_no THEN 'requested' ELSE h.admission END,
         attempts = CASE
             WHEN u.act IN ('defer', 'release') THEN h.attempts - 1
-            WHEN after.owed THEN 0
+            WHEN h.request_no > h.scan_request_no THEN 0
             ELSE h.attempts
         END,
         deferrals = CASE WHEN u.act = 'defer' THEN least(h.deferrals, 2147483646) + 1 ELSE h.deferrals END,
         deferred_reason = CASE WHEN u.act = 'defer' AND h.retire_reason IS NULL THEN u.code END,
         not_before = CASE
-            WHEN after.owed AND u.act NOT IN ('defer', 'release') THEN moment.at
+            WHEN h.request_no > h.scan_request_no AND u.act NOT IN ('defer', 'release') THEN moment.at
             ELSE greatest(moment.at, coalesce(u.until, moment.at + u.delay * interval '1 second'))
         END,
         lease_owner = NULL, lease_expires_at = NULL
-    FROM moment, handed AS u, LATERAL (SELECT h.request_no > h.scan_request_no AS owed) AS after
+    FROM moment, handed AS u
     WHERE h.id = ANY (ARRAY (SELECT id FROM held)) AND h.id = u.id AND h.lease_token = u.token AND h.state = 'in_progress'
     RETURNING h.id, h.lease_token, h.state, h.source_id
 ),

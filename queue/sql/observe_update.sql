@@ -7,19 +7,17 @@ WITH page AS MATERIALIZED (
     SELECT u.id, u.revision, u.digest, CASE WHEN u.at >= '1990-01-01 00:00:00+00'
         AND u.at <= coalesce(%(now)s::timestamptz, now()) + %(skew)s::interval THEN u.at END AS at
     FROM unnest(%(ids)s::bigint[], %(revisions)s::bytea[], %(times)s::timestamptz[], %(digests)s::boolean[]) AS u (id, revision, at, digest)
-)
-UPDATE target_hot AS h
-SET remote_modified_at = v.remote, observed_revision = coalesce(p.revision, h.observed_revision),
-    changed_at = v.changed_at, moves = v.moves, mv_n = v.mv_n, mv_t = v.mv_t, mv_at = CASE WHEN v.moved THEN v.wall ELSE h.mv_at END,
-    sort_key = target_sort_key(s.policy, v.changed_at, v.remote, v.moves, v.mv_n, v.mv_t, h.yl_f, h.yl_m, s.yield_mean, s.gap_days, s.h_days),
-    state = CASE WHEN NOT v.back THEN h.state WHEN v.settled THEN 'done' ELSE 'pending' END::target_state,
-    retire_reason = CASE WHEN v.back THEN NULL ELSE h.retire_reason END,
-    admission = CASE WHEN v.back AND h.request_no > h.scan_request_no THEN 'requested'
-        WHEN v.back AND NOT v.settled AND h.completed_at IS NULL THEN 'new' ELSE h.admission END,
-    attempts = CASE WHEN v.back THEN 0 ELSE h.attempts END,
-    not_before = CASE WHEN v.back THEN v.wall ELSE h.not_before END
-FROM page AS p, source AS s, LATERAL (
-    SELECT *, CASE
+),
+held AS MATERIALIZED (
+    SELECT q.* FROM target_hot AS q WHERE q.id = ANY (%(ids)s::bigint[])
+),
+judged AS MATERIALIZED (
+    SELECT p.id, p.revision, v.*, s.policy, s.yield_mean, s.gap_days, s.h_days
+    FROM page AS p
+    JOIN held AS h ON h.id = p.id
+    JOIN source AS s ON s.id = h.source_id
+    CROSS JOIN LATERAL (
+    SELECT a.*, CASE
         WHEN target_changed(a.remote, h.scan_remote_modified_at, h.scan_started_at, h.completed_at) IS NOT TRUE THEN h.changed_at
         WHEN a.moved AND h.state = 'in_progress' AND h.changed_at < h.scan_started_at THEN a.wall
         ELSE coalesce(h.changed_at, a.wall)
@@ -46,6 +44,18 @@ FROM page AS p, source AS s, LATERAL (
         ) AS b
     ) AS a
 ) AS v
-WHERE h.id = ANY (%(ids)s::bigint[]) AND h.id = p.id AND s.id = h.source_id
-    AND (v.moved OR v.back OR p.revision IS NOT NULL AND p.revision IS DISTINCT FROM h.observed_revision)
+)
+UPDATE target_hot AS h
+SET remote_modified_at = v.remote, observed_revision = coalesce(v.revision, h.observed_revision),
+    changed_at = v.changed_at, moves = v.moves, mv_n = v.mv_n, mv_t = v.mv_t, mv_at = CASE WHEN v.moved THEN v.wall ELSE h.mv_at END,
+    sort_key = target_sort_key(v.policy, v.changed_at, v.remote, v.moves, v.mv_n, v.mv_t, h.yl_f, h.yl_m, v.yield_mean, v.gap_days, v.h_days),
+    state = CASE WHEN NOT v.back THEN h.state WHEN v.settled THEN 'done' ELSE 'pending' END::target_state,
+    retire_reason = CASE WHEN v.back THEN NULL ELSE h.retire_reason END,
+    admission = CASE WHEN v.back AND h.request_no > h.scan_request_no THEN 'requested'
+        WHEN v.back AND NOT v.settled AND h.completed_at IS NULL THEN 'new' ELSE h.admission END,
+    attempts = CASE WHEN v.back THEN 0 ELSE h.attempts END,
+    not_before = CASE WHEN v.back THEN v.wall ELSE h.not_before END
+FROM judged AS v
+WHERE h.id = ANY (%(ids)s::bigint[]) AND h.id = v.id
+    AND (v.moved OR v.back OR v.revision IS NOT NULL AND v.revision IS DISTINCT FROM h.observed_revision)
 RETURNING h.id, v.moved, v.back, h.state::text
