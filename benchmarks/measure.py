@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
-type Row = psycopg.Connection[tuple[Any, ...]]
+Watch = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class Result:
 
 
 @contextmanager
-def counted(watch: Row, items: int) -> Iterator[Cost]:
+def counted(watch: Watch, items: int) -> Iterator[Cost]:
     """Measure what happens inside; ``watch`` is an autocommit connection that does nothing else meanwhile."""
     cost = Cost(items=items)
     watch.execute("CHECKPOINT")
@@ -68,7 +69,7 @@ def counted(watch: Row, items: int) -> Iterator[Cost]:
     after = _counters(watch)
     cost.wal_bytes = after[0] - before[0]
     cost.dead_rows = after[1] - before[1]
-    cost.statements = after[2] - before[2] - 4  # our own readings
+    cost.statements = after[2] - before[2]
     if after[3] != before[3]:
         message = (
             "a checkpoint fell into the measurement: its full-page images would be counted as WAL; raise max_wal_size"
@@ -76,7 +77,7 @@ def counted(watch: Row, items: int) -> Iterator[Cost]:
         raise RuntimeError(message)
 
 
-def _counters(watch: Row) -> tuple[int, int, int, str]:
+def _counters(watch: Watch) -> tuple[int, int, int, str]:
     """WAL written, rows made dead, statements run, last checkpoint."""
     # Other sessions report their statistics when idle for a second or when they end.
     watch.execute("SELECT pg_stat_clear_snapshot()")
@@ -84,7 +85,7 @@ def _counters(watch: Row) -> tuple[int, int, int, str]:
         """
         SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint,
                (SELECT coalesce(sum(n_tup_upd + n_tup_del), 0) FROM pg_stat_user_tables)::bigint,
-               (SELECT coalesce(sum(calls), 0) FROM pg_stat_statements)::bigint,
+               (SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query !~ 'pg_stat_|CHECKPOINT')::bigint,
                (SELECT redo_lsn::text FROM pg_control_checkpoint())
         """
     ).fetchone()
@@ -93,13 +94,13 @@ def _counters(watch: Row) -> tuple[int, int, int, str]:
     return row[0], row[1], row[2], row[3]
 
 
-def settle(watch: Row) -> None:
+def settle(watch: Watch) -> None:
     """Wait until sessions that ended have reported their statistics."""
     time.sleep(0.3)
     watch.execute("SELECT pg_stat_force_next_flush()")
 
 
-def interleave[T](sides: Mapping[str, Callable[[int], T]], repetitions: int) -> dict[str, list[T]]:
+def interleave(sides: Mapping[str, Callable[[int], T]], repetitions: int) -> dict[str, list[T]]:
     """Run every side once per repetition, in turn; the callables get the repetition's number."""
     seen: dict[str, list[T]] = {name: [] for name in sides}
     order = list(sides.items())

@@ -1,0 +1,61 @@
+"""One process of figures 4 to 7: claims batches and completes them as no-op scans, until nothing is left.
+
+    python -m benchmarks.drainer CONNINFO BATCH
+
+Prints ``ready``, waits for a line, drains, and prints the seconds, the targets and a digest of who was handed what.
+While one batch is being completed the next claim is in flight on a connection of its own, as in a worker pool.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from uuid import uuid4
+
+from resweep.queue.leases import claim
+from resweep.queue.outcomes import complete
+from resweep.schema.database import Database
+from resweep.schema.records import Claim, Completion, ScanOutcome, ScanReport
+
+_LEASE = timedelta(seconds=60)
+_NOTHING_NEW = ScanReport(scanner="kingfisher", outcome=ScanOutcome.UNCHANGED, complete=True, coverage=None)
+
+
+def drain(database: Database, batch: int) -> Iterator[Claim]:
+    """Claim and complete until nothing is claimable; yields every claim whose completion was accepted."""
+    worker = uuid4()
+
+    def take() -> list[Claim]:
+        return database.run(lambda conn: claim(conn, worker, sources=None, limit=batch, lease=_LEASE))
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        coming = pool.submit(take)
+        while claims := coming.result():
+            coming = pool.submit(take)
+            done = [
+                Completion(target_id=held.target_id, lease_token=held.lease_token, reports=(_NOTHING_NEW,))
+                for held in claims
+            ]
+            settled = database.run(lambda conn, done=done: complete(conn, done, worker=worker))
+            yield from (held for held, end in zip(claims, settled, strict=True) if end.accepted)
+
+
+def main() -> None:
+    """Drain once the parent says so."""
+    conninfo, batch = sys.argv[1], int(sys.argv[2])
+    database = Database(conninfo, pool_size=2)
+    with database.connection() as conn:
+        conn.execute("SELECT 1")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    started = time.perf_counter()
+    handed = [held.target_id for held in drain(database, batch)]
+    seconds = time.perf_counter() - started
+    database.close()
+    print(json.dumps({"seconds": seconds, "handed": handed}))
+
+
+if __name__ == "__main__":
+    main()
