@@ -33,26 +33,26 @@ _SECONDS = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """One guard of a statement: the words that make it, and what stands there when it is taken away."""
+    """One guard of a statement, as the edits that take it away: often the same condition stands in two places."""
 
     statement: str  # file name without .sql
-    words: str
-    without: str
+    edits: tuple[tuple[str, str], ...]  # words that make the guard (everywhere they stand), and what replaces them
 
 
 def guards(spec: Path) -> list[Guard]:
-    """The guards that a spec's head names: ``# guard STATEMENT``, then ``# - words`` and ``# + words``."""
+    """The guards that a spec's head names: ``# guard STATEMENT``, then pairs of ``# - words`` and ``# + words``."""
     found: list[Guard] = []
     lines = spec.read_text("utf-8").splitlines()
     for index, line in enumerate(lines):
-        if line.startswith("# guard "):
-            words = _lines_after(lines[index + 1 :], "# -")
-            without = _lines_after(lines[index + 1 + len(words) :], "# +")
-            found.append(
-                Guard(
-                    statement=line.removeprefix("# guard ").strip(), words="\n".join(words), without="\n".join(without)
-                )
-            )
+        if not line.startswith("# guard "):
+            continue
+        edits: list[tuple[str, str]] = []
+        at = index + 1
+        while removed := _lines_after(lines[at:], "# -"):
+            added = _lines_after(lines[at + len(removed) :], "# +")
+            at += len(removed) + len(added)
+            edits.append(("\n".join(removed), "\n".join(added)))
+        found.append(Guard(statement=line.removeprefix("# guard ").strip(), edits=tuple(edits)))
     return found
 
 
@@ -90,10 +90,11 @@ def _statement(name: str, arguments: Mapping[str, str], without: Guard | None) -
     room, _, file = name.rpartition("/")
     text = (_ROOT / (room or "queue") / "sql" / f"{file}.sql").read_text("utf-8")
     if without is not None and without.statement == name:
-        if text.count(without.words) == 0:
-            message = f"{name}.sql no longer holds the guard {without.words!r}: say in the spec what replaced it"
-            raise LookupError(message)
-        text = text.replace(without.words, without.without)
+        for words, instead in without.edits:
+            if words not in text:
+                message = f"{name}.sql no longer holds the guard {words!r}: say in the spec what replaced it"
+                raise LookupError(message)
+            text = text.replace(words, instead)
     text = re.sub(r"--[^\n]*", "", text).strip().rstrip(";")
     wanted = set(re.findall(r"%\((\w+)\)s", text))
     if unknown := set(arguments) - wanted:
@@ -121,7 +122,8 @@ def _quiet(output: str, spec: str, calls: frozenset[str]) -> str:
     and what the spec's own queries see.
     """
     for name, text in re.findall(_STEP, spec):
-        output = output.replace(f"step {name}: {text.strip()}", f"step {name}:")
+        for shown in (text.strip(), text.rstrip(), text):
+            output = output.replace(f"step {name}: {shown}", f"step {name}:")
     kept: list[str] = []
     called = False
     for line in output.splitlines():
