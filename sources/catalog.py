@@ -99,7 +99,7 @@ def make_source(selection: Selection, surroundings: Surroundings) -> Source:
 def configured_specs(
     kind: str, *, scope: str | None, paths: Sequence[str], urls: Sequence[str], cwd: Path
 ) -> tuple[Spec, ...]:
-    """The specs of a configured source (``scope``, ``paths``, ``urls``). Raises ``UsageFault`` where it says nothing."""
+    """The specs of a configured source (``scope``, ``paths``, ``urls``). Raises ``UsageFault`` when there are none."""
     found = [specs.parse_scope(kind, scope, cwd=cwd)] if scope else []
     if kind != "git" and (paths or urls):
         message = f"paths and urls belong to sources of kind git; a {kind} source has a scope"

@@ -7,7 +7,7 @@ beyond one ``ls-remote`` per address (T12); plain local repositories cost no pro
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -195,7 +195,7 @@ class GitSource:
             faults += len(page.faults)
         return f"{found} repositories, {faults} of them with problems" if faults else f"{found} repositories"
 
-    def _answers(self, walk: _Walk, pool: ThreadPoolExecutor) -> Iterator[_Answer]:
+    def _answers(self, walk: _Walk, pool: ThreadPoolExecutor) -> Generator[_Answer, None, None]:
         """Read the refs of every candidate; programs run in the pool, a bounded number ahead of the reader."""
         waiting: deque[Future[_Answer]] = deque()
         try:
@@ -237,9 +237,7 @@ class GitSource:
         for path in self._selection.paths:
             yield from self._below(os.path.realpath(path), walk)
         for address in self._selection.addresses:
-            yield _Candidate(
-                address=address, display_name=gitaddress.parse_remote(address).display_name, git_dir=None
-            )
+            yield _Candidate(address=address, display_name=gitaddress.parse_remote(address).display_name, git_dir=None)
         for file in self._selection.lists:
             yield from self._in_list(file, walk)
 

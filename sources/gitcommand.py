@@ -9,120 +9,19 @@ allows it; an address is never taken for an option.
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..schema.errors import SourceFault, TargetFault
 from ..schema.text import display
-from . import gitaddress, gitrefs
+from . import gitaddress, githome, gitrefs
 from .base import Access, CommandResult, CommandRunner, Credential
+from .gitfaults import explain
 
 MINIMUM_VERSION = (2, 39, 4)  # the first of 2.39 in which upload-pack never fetches lazily (CVE-2024-32004, -32465)
 
-_CONFIG = """\
-# Written by resweep; every git process of ours, and the far half of a local fetch, reads this and nothing else.
-[core]
-	hooksPath = {hooks}
-	fsmonitor = false
-	untrackedCache = false
-	symlinks = false
-	askPass =
-	pager = cat
-	editor = false
-	attributesFile = /dev/null
-	excludesFile = /dev/null
-	logAllRefUpdates = false
-	fsync = committed,-loose-object,-reference
-[safe]
-	directory = *
-	bareRepository = all
-[protocol]
-	allow = never
-[protocol "ext"]
-	allow = never
-[transfer]
-	bundleURI = false
-	advertiseBundleURIs = false
-	unpackLimit = 1
-	credentialsInUrl = die
-[fetch]
-	recurseSubmodules = false
-	writeCommitGraph = false
-	showForcedUpdates = false
-[uploadpack]
-	allowFilter = true
-[submodule]
-	recurse = false
-[credential]
-	helper =
-[init]
-	templateDir = {template}
-	defaultBranch = main
-[gc]
-	auto = 0
-	autoDetach = false
-[maintenance]
-	auto = false
-[http]
-	lowSpeedLimit = 1
-	lowSpeedTime = 60
-	followRedirects = initial
-	emptyAuth = false
-	saveCookies = false
-[pack]
-	threads = 1
-	windowMemory = 128m
-[index]
-	threads = 1
-[advice]
-	detachedHead = false
-[gpg]
-	program = false
-"""
-_ASKPASS = """\
-#!/bin/sh
-# Written by resweep: hands git the credential of this one call, or nothing.
-case "$1" in
-    [Uu]sername*) printf '%s\\n' "${RESWEEP_GIT_USERNAME-}" ;;
-    *) printf '%s\\n' "${RESWEEP_GIT_SECRET-}" ;;
-esac
-"""
 _LS_REMOTE_LIMIT = 256 * 1024 * 1024
-_MESSAGE_LIMIT = 500
-
-# What git says on stderr, by meaning; the first match counts. C locale, git 2.39 to 2.5x.
-_REMOTE_FAULTS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("dns", re.compile(r"Could not resolve (host|proxy)|Name or service not known|Temporary failure in name")),
-    ("tls", re.compile(r"SSL|TLS|certificate", re.IGNORECASE)),
-    ("limited", re.compile(r"error: 429|Too Many Requests|rate limit", re.IGNORECASE)),
-    (
-        "credential",
-        re.compile(
-            r"Authentication failed|could not read (Username|Password)|error: 40[13]|Permission denied \(|"
-            r"Host key verification failed|terminal prompts disabled|Access denied",
-        ),
-    ),
-    ("server", re.compile(r"error: 5\d\d|Internal Server Error|Bad Gateway|Service Unavailable")),
-    (
-        "timeout",
-        re.compile(r"timed out|Operation too slow|Timeout was reached", re.IGNORECASE),
-    ),
-    (
-        "connect",
-        re.compile(
-            r"Failed to connect|Could(n't| not) connect|Connection (refused|reset|closed)|No route to host|"
-            r"Network is unreachable|Empty reply from server|unable to connect|kex_exchange_identification|"
-            r"RPC failed|early EOF|unexpected disconnect|remote end hung up|Recv failure",
-        ),
-    ),
-)
-_NOT_FOUND = re.compile(r"repository .* not found|not found: did you run|error: 404|Repository not found", re.IGNORECASE)
-_NO_REPOSITORY = re.compile(r"does not appear to be a git repository|not a git repository")
-_UNREADABLE = re.compile(r"Permission denied|unable to open|could not open", re.IGNORECASE)
-_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
-_TOO_LARGE = re.compile(r"died of signal 25|File too large|SIGXFSZ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +51,7 @@ class GitCommand:
         Safe with several processes at once: files are replaced whole, and only when they differ.
         Raises ``SourceFault`` (``unreadable``) when there is no git program.
         """
-        home = Path(os.path.realpath(home))
-        for folder in (home, home / "hooks", home / "template", home / "work"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        text = _CONFIG.format(hooks=_quoted(home / "hooks"), template=_quoted(home / "template"))
-        _write(home / "config", text, 0o600)
-        _write(home / "askpass", _ASKPASS, 0o700)
+        home = githome.write(home)
         program = shutil.which("git")
         if program is None:
             message = "the program git was not found on PATH; install git and start again"
@@ -336,54 +230,3 @@ def local_git_dir(root: Path) -> Path | None:
     except OSError:
         return None
     return None
-
-
-def explain(result: CommandResult, address: str, doing: str) -> SourceFault | TargetFault:
-    """Say whose fault a failed git program was: the network's or server's, or this repository's."""
-    text = result.stderr.decode("utf-8", "replace")
-    shown = display(" / ".join(line for line in text.splitlines() if line.strip()))[-_MESSAGE_LIMIT:]
-    where = display(address)
-    local = gitaddress.is_local(address)
-    if _NO_SPACE.search(text):
-        return SourceFault("unreadable", f"no space left while {doing} of {where}; make room below data_dir: {shown}")
-    if _TOO_LARGE.search(text):
-        return TargetFault("too_large", f"{where} is larger than scan.file_size_mb allows: {shown}", permanent=True)
-    if result.timed_out:
-        if local:
-            return TargetFault("time_limit", f"{doing} of {where} took longer than its time limit")
-        return SourceFault("timeout", f"{doing} of {where} took longer than its time limit")
-    if local:
-        if _NO_REPOSITORY.search(text):
-            return TargetFault("broken", f"{where} is not a git repository that git can read: {shown}")
-        if _UNREADABLE.search(text):
-            return TargetFault("unreadable", f"{where} cannot be read by this user: {shown}")
-        return TargetFault("broken", f"git failed while {doing} of {where} (exit {result.exit_code}): {shown}")
-    if _NOT_FOUND.search(text) or _NO_REPOSITORY.search(text):
-        return TargetFault("not_found", f"{where} was not found, or this credential may not see it: {shown}")
-    for code, pattern in _REMOTE_FAULTS:
-        if pattern.search(text):
-            return SourceFault(code, f"{doing} of {where} failed ({code}): {shown}")
-    return TargetFault("broken", f"git failed while {doing} of {where} (exit {result.exit_code}): {shown}")
-
-
-def _quoted(path: Path) -> str:
-    text = str(path).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    """Replace a file whole, and only when its content differs, so that readers never see half of one."""
-    try:
-        if path.read_text(encoding="utf-8") == text:
-            return
-    except FileNotFoundError:
-        pass
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -25,6 +25,7 @@ _PLAIN_NAME = re.compile(rb"refs/(?:heads|tags)(?:/[A-Za-z0-9_+=%#!,@][A-Za-z0-9
 _NOT_PLAIN = (b"hiderefs", b"include", b"extensions", b"namespace", b"promisor")
 _FILE_LIMIT = 64 * 1024 * 1024
 _CONFIG_LIMIT = 1024 * 1024
+_LOOSE_LIMIT = 4096
 _ZERO = b"0" * 40
 
 
@@ -115,31 +116,30 @@ def read_plain(git_dir: Path) -> Advertised | None:
 
 
 def _read_plain(git_dir: str) -> Advertised | None:
-    config = _read(f"{git_dir}/config", _CONFIG_LIMIT)
-    if config is None or any(word in config.lower() for word in _NOT_PLAIN):
-        return None
-    # A linked work tree has its common folder elsewhere; reftable keeps a stub here.
-    if _exists(f"{git_dir}/commondir") or _exists(f"{git_dir}/reftable"):
-        return None
     head = _read(f"{git_dir}/HEAD", _CONFIG_LIMIT)
-    if head is None or not stat.S_ISDIR(os.lstat(f"{git_dir}/objects").st_mode):
+    if head is None or not _is_plain_repository(git_dir):
         return None
     loose: dict[bytes, bytes] = {}
     root = os.fsencode(git_dir)
-    if not stat.S_ISDIR(os.lstat(root + b"/refs").st_mode):
+    if not (_read_loose(root, b"refs/heads", loose) and _read_loose(root, b"refs/tags", loose)):
         return None
-    for folder in (b"refs/heads", b"refs/tags"):
-        if not _read_loose(root, folder, loose):
-            return None
     packed = _read(f"{git_dir}/packed-refs", _FILE_LIMIT)
     refs: dict[bytes, bytes] = {}
-    if packed is None:
-        if _exists(f"{git_dir}/packed-refs"):
-            return None
-    elif not _parse_packed(packed, refs):
+    if (packed is None and _exists(f"{git_dir}/packed-refs")) or not _parse_packed(packed or b"", refs):
         return None
     refs.update(loose)
     return _settle_plain(head, refs)
+
+
+def _is_plain_repository(git_dir: str) -> bool:
+    """Whether refs are stored in the classic way and nothing hides any: no setting, no link, no other folder."""
+    config = _read(f"{git_dir}/config", _CONFIG_LIMIT)
+    if config is None or any(word in config.lower() for word in _NOT_PLAIN):
+        return False
+    # A linked work tree has its common folder elsewhere; reftable keeps only a stub of files.
+    if _exists(f"{git_dir}/commondir") or _exists(f"{git_dir}/reftable"):
+        return False
+    return all(stat.S_ISDIR(os.lstat(f"{git_dir}/{name}").st_mode) for name in ("objects", "refs"))
 
 
 def _settle_plain(head: bytes, refs: dict[bytes, bytes]) -> Advertised | None:
@@ -170,25 +170,28 @@ def _read_loose(root: bytes, folder: bytes, into: dict[bytes, bytes]) -> bool:
             continue  # no folder, no refs (also: removed by git this moment; its refs are gone or packed)
         for entry in entries:
             name = current + b"/" + entry.name
-            if entry.is_symlink():
-                return False
             if entry.is_dir(follow_symlinks=False):
                 pending.append(name)
-                continue
-            if entry.name.endswith(b".lock") or entry.name.startswith(b"."):
-                continue  # git does not see them as refs either
-            if _PLAIN_NAME.match(name) is None or not _is_plain(name):
+            elif entry.is_symlink() or not _take_loose(root, name, entry.name, into):
                 return False
-            content = _read(os.fsdecode(root + b"/" + name), 4096)
-            if content is None:
-                # Gone between listing and reading: packed or deleted by git; the packed file is read afterwards.
-                if _exists(os.fsdecode(root + b"/" + name)):
-                    return False
-                continue
-            match = _LOOSE.match(content)
-            if match is None:
-                return False  # symbolic, broken, or of another hash
-            into[name] = match[1]
+    return True
+
+
+def _take_loose(root: bytes, name: bytes, last: bytes, into: dict[bytes, bytes]) -> bool:
+    """Read one loose ref; False when it is not plain (symbolic, broken, oddly named, of another hash)."""
+    if last.endswith(b".lock") or last.startswith(b"."):
+        return True  # git does not see them as refs either
+    if _PLAIN_NAME.match(name) is None or not _is_plain(name):
+        return False
+    path = os.fsdecode(root + b"/" + name)
+    content = _read(path, _LOOSE_LIMIT)
+    if content is None:
+        # Gone between listing and reading: packed or deleted by git; the packed file is read afterwards.
+        return not _exists(path)
+    match = _LOOSE.match(content)
+    if match is None:
+        return False
+    into[name] = match[1]
     return True
 
 
@@ -234,7 +237,10 @@ def _read(path: str, limit: int) -> bytes | None:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
             return None
-        chunks: list[bytes] = []
+        content = os.read(handle, status.st_size + 1)
+        if len(content) == status.st_size:
+            return content
+        chunks = [content]  # it grew, or came in pieces
         while chunk := os.read(handle, 1 << 20):
             chunks.append(chunk)
         return b"".join(chunks)

@@ -156,7 +156,7 @@ def _gitlab(rest: str, shown: str) -> Spec:
             raise SpecRefused(f"spec {shown!r}: a user has no '/'; write gitlab:user:NAME")
         return _scope("gitlab", word, "/".join(parts).casefold())
     parts = rest.split("/")
-    if colon or len(parts) < 2:
+    if colon or "/" not in rest:
         raise SpecRefused(_not_understood("gitlab", shown))
     parts = [_matching(_GITLAB_PART, part, shown, "a group or project name") for part in parts]
     return Spec(kind="gitlab", form=Form.TARGET, scope="/".join(parts).casefold())
@@ -190,7 +190,7 @@ def _dockerhub(rest: str, shown: str) -> Spec:
     parts = repository.lower().split("/")
     if len(parts) == 1:
         parts.insert(0, "library")  # official images
-    if len(parts) != 2:
+    if len(parts) != len(("namespace", "repository")):
         raise SpecRefused(_not_understood("dockerhub", shown))
     scope = "/".join(_matching(_DOCKER_PART, part, shown, "a namespace or repository") for part in parts)
     if colon:

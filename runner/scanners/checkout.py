@@ -20,6 +20,7 @@ from ...schema.text import display
 from ...sources import gitaddress
 from ...sources.base import Access, CommandRunner
 from ...sources.gitcommand import GitCommand
+from ...sources.gitfaults import DiskFull
 from .checkout_entry import Entry, EntryLimits
 from .checkout_range import BlobCount, count_all, count_since, write_base
 from .checkout_space import Space
@@ -95,9 +96,18 @@ class CheckoutCache:
         with self._locked(key, address):
             entry = Entry(self._entries / key, git=self._git, limits=self._limits)
             advertised = self._git.advertised(address, access)
-            state, rewritten, updated = entry.bring_up_to_date(advertised, address=address, kind=kind, access=access)
+            try:
+                state, rewritten, updated = entry.bring_up_to_date(
+                    advertised, address=address, kind=kind, access=access
+                )
+            except DiskFull:
+                # Other copies can be made again; this one is needed now.
+                self._space.trim(self._try_locked, keep=key, limit=0)
+                state, rewritten, updated = entry.bring_up_to_date(
+                    advertised, address=address, kind=kind, access=access
+                )
             if updated:
-                self._space.grown(key, state.size_bytes, lambda name: self._try_locked(name))
+                self._space.grown(key, state.size_bytes, self._try_locked)
             yield Repository(
                 path=entry.repository,
                 refs=state.refs,
@@ -118,7 +128,7 @@ class CheckoutCache:
 
     def trim(self) -> int:
         """Remove least recently held entries until the cache is within its limit; returns the bytes that remain."""
-        return self._space.trim(lambda name: self._try_locked(name))
+        return self._space.trim(self._try_locked)
 
     def blobs_since(self, repository: Repository, covered_tips: Collection[str]) -> BlobCount | None:
         """How many blobs, and of how many bytes, a scan from ``covered_tips`` to the present has to read.

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ...schema.errors import SourceFault, TargetFault
+from ...schema.errors import TargetFault
 from ...schema.records import NotScanned
 from ...schema.text import display
 from ...sources import gitrefs
 from ...sources.base import Access
-from ...sources.gitcommand import GitCommand, explain, reach
+from ...sources.gitcommand import GitCommand, reach
+from ...sources.gitfaults import explain
 from ...sources.gitrefs import Advertised
 from .checkout_range import peel
 from .checkout_space import STATE_FILE, folder_bytes
@@ -106,20 +107,20 @@ class Entry:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._dirty.touch()
         self._clear_leftovers()
-        rewritten = False
+        rewritten, peeled = False, None
         if state is None or not self.repository.is_dir() or not self._intact(state):
             self._clone(advertised, address, access)
         else:
             try:
                 self._fetch(advertised, address, access)
-                rewritten = self._settle_history(state, was_dirty=dirty)
+                rewritten, peeled = self._settle_history(state, was_dirty=dirty)
             except TargetFault as fault:
                 if fault.permanent or fault.code in {"not_found", "not_visible"}:
                     raise
                 # What the copy's own damage did cannot be told from what the far side did: once, from the start.
                 self._clone(advertised, address, access)
                 rewritten = True
-        state = self._survey(address, kind)
+        state = self._survey(address, kind, peeled)
         self._require_all(advertised, state, address, access)
         self._write_state(state)
         self._dirty.unlink(missing_ok=True)
@@ -216,8 +217,11 @@ class Entry:
         if head.read_bytes() != content:
             _replace(head, content)
 
-    def _settle_history(self, before: EntryState, *, was_dirty: bool) -> bool:
-        """After a fetch: whether something that was covered is unreachable now; then it is gone when this returns."""
+    def _settle_history(self, before: EntryState, *, was_dirty: bool) -> tuple[bool, dict[str, str]]:
+        """After a fetch: whether something that was covered is unreachable now; then it is gone when this returns.
+
+        Also returns what the refs name now, peeled.
+        """
         refs = self._local_refs()
         now = peel(self._git, self.repository, _object_ids(refs))
         gone = {oid: kind for oid, kind in before.peeled.items() if oid not in now}
@@ -238,7 +242,7 @@ class Entry:
             self._maintain("repack", "-q", "-d", "-l", "--geometric=2")
         if rewritten or _count_loose_refs(self.repository) > _MANY_REFS:
             self._maintain("pack-refs", "--all", "--prune")
-        return rewritten
+        return rewritten, now
 
     def _prune(self) -> None:
         """Remove every object that no ref reaches: scanners read objects, not history."""
@@ -249,15 +253,14 @@ class Entry:
         self._maintain("prune", "--expire=now")
 
     def _maintain(self, *arguments: str) -> None:
-        result = self._git.run(
-            arguments, git_dir=self.repository, seconds=self._git.settings.transfer_seconds
-        )
+        result = self._git.run(arguments, git_dir=self.repository, seconds=self._git.settings.transfer_seconds)
         if result.exit_code != 0 or result.timed_out:
             raise explain(result, str(self.repository), f"running git {arguments[0]}")
 
-    def _survey(self, address: str, kind: str) -> EntryState:
+    def _survey(self, address: str, kind: str, peeled: dict[str, str] | None) -> EntryState:
         refs = self._local_refs()
-        peeled = peel(self._git, self.repository, _object_ids(refs))
+        if peeled is None:
+            peeled = peel(self._git, self.repository, _object_ids(refs))
         if any(found == "missing" for found in peeled.values()):
             raise TargetFault("broken", f"the copy of {address} lacks objects that its refs name")
         head = refs.refs.get(refs.default_branch) if refs.default_branch is not None else refs.detached

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ...schema.errors import TargetFault
 from ...sources.base import CommandResult
-from ...sources.gitcommand import GitCommand, explain
+from ...sources.gitcommand import GitCommand
+from ...sources.gitfaults import explain
 
 _LISTING_LIMIT = 512 << 20
 _SHA1_DIGITS = 40
@@ -20,7 +21,7 @@ _BLOB = re.compile(rb"^blob (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobCount:
-    """Blobs a scan has to read. ``exact`` is False when there were too many to list: then there are at least so many."""
+    """Blobs a scan has to read; not ``exact`` when there were too many to list: there are at least so many."""
 
     blobs: int
     bytes: int
@@ -54,9 +55,7 @@ def count_all(git: GitCommand, repository: Path) -> BlobCount:
     return _count(result.stdout, exact=not result.truncated)
 
 
-def count_since(
-    git: GitCommand, repository: Path, *, tips: Iterable[str], covered: frozenset[str]
-) -> BlobCount | None:
+def count_since(git: GitCommand, repository: Path, *, tips: Iterable[str], covered: frozenset[str]) -> BlobCount | None:
     """Blobs reachable from ``tips`` and not from ``covered``; None when no range of commits can say it."""
     fresh = [tip for tip in tips if tip not in covered]
     known = peel(git, repository, covered)

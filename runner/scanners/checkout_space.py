@@ -15,7 +15,7 @@ STATE_FILE = "state.json"
 _LOOK_SECONDS = 30.0
 _LOOK_SHARE = 50  # also look whenever a fiftieth of the limit was added since
 
-type_try_lock = Callable[[str], AbstractContextManager[bool]]
+TryLock = Callable[[str], AbstractContextManager[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Space:
         self._grown = 0
         self._looked_at: float | None = None
 
-    def grown(self, key: str, size_bytes: int, try_lock: type_try_lock) -> None:
+    def grown(self, key: str, size_bytes: int, try_lock: TryLock) -> None:
         """An entry was updated and has this size now; looks at the whole cache when it is time to."""
         now = self._clock.monotonic()
         with self._guard:
@@ -48,12 +48,13 @@ class Space:
             self._looked_at, self._grown = now, 0
         self.trim(try_lock, keep=key)
 
-    def trim(self, try_lock: type_try_lock, *, keep: str | None = None) -> int:
-        """Remove entries, oldest use first, until the rest fits; returns the bytes that remain."""
+    def trim(self, try_lock: TryLock, *, keep: str | None = None, limit: int | None = None) -> int:
+        """Remove entries, oldest use first, until the rest fits into ``limit``; returns the bytes that remain."""
+        limit = self._limit if limit is None else limit
         held = sorted(self._look(), key=lambda entry: entry.used_at_ns)
         total = sum(entry.size_bytes for entry in held)
         for entry in held:
-            if total <= self._limit:
+            if total <= limit:
                 break
             if entry.key == keep:
                 continue

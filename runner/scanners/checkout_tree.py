@@ -12,7 +12,8 @@ from pathlib import Path
 from ...schema.errors import TargetFault
 from ...schema.records import NotScanned
 from ...schema.text import display
-from ...sources.gitcommand import GitCommand, explain
+from ...sources.gitcommand import GitCommand
+from ...sources.gitfaults import explain
 
 _LISTING_LIMIT = 256 << 20
 _BATCH_BYTES = 32 << 20
@@ -153,7 +154,7 @@ def _sizes(git: GitCommand, repository: Path, object_ids: set[bytes]) -> dict[by
         stdin=b"".join(object_id + b"\n" for object_id in object_ids),
     )
     found = (line.split(b" ") for line in result.stdout.splitlines())
-    return {fields[0]: int(fields[1]) for fields in found if len(fields) == 2 and fields[1].isdigit()}
+    return {fields[0]: int(fields[1]) for fields in found if fields[-1].isdigit()}
 
 
 def _choose(listed: Iterator[_Listed], limits: TreeLimits, left_out: _LeftOut) -> list[_Listed]:
@@ -209,10 +210,10 @@ def _read_batch(git: GitCommand, repository: Path, batch: list[_Listed]) -> Iter
         end = result.stdout.index(b"\n", position)
         header = result.stdout[position:end].split(b" ")
         position = end + 1
-        if len(header) != 3:
+        if not header[-1].isdigit():  # "ID missing"
             yield None
             continue
-        size = int(header[2])
+        size = int(header[-1])
         yield result.stdout[position : position + size] if header[1] == b"blob" else None
         position += size + 1
 

@@ -317,7 +317,7 @@ def test_a_corrupt_object_fails_this_target_only_and_leaves_no_half_copy(house: 
     path.write_bytes(path.read_bytes()[:100])
     assert house.work_through(bad) == "broken"
     assert house.work_through(bad) == "broken"
-    left = [p for p in (house.root / "checkouts/entries").rglob("*.git")]
+    left = list((house.root / "checkouts/entries").rglob("*.git"))
     assert left == []
 
 
@@ -403,7 +403,7 @@ def test_a_server_that_advertises_impossible_refs_gets_nothing_written(refs: lis
         server.refs = {"/evil": b"".join(lines) + b"0000"}
         with pytest.raises((TargetFault, SourceFault)), house.cache.hold(f"{server.url}/evil"):
             pass
-    assert not [path for path in house.root.rglob("*evil*")]
+    assert not list(house.root.rglob("*evil*"))
 
 
 def test_refs_out_of_scope_are_not_even_looked_at(house: House) -> None:
@@ -412,7 +412,7 @@ def test_refs_out_of_scope_are_not_even_looked_at(house: House) -> None:
         server.refs = {"/evil": packet(b"# service=git-upload-pack\n") + b"0000" + line + b"0000"}
         with house.cache.hold(f"{server.url}/evil") as held:
             assert held.refs == {}
-    assert not [path for path in house.root.rglob("*evil*")]
+    assert not list(house.root.rglob("*evil*"))
 
 
 @pytest.mark.parametrize("answer", [b"", b"zzzz", b"ffff", b"0004" * 1000, os.urandom(5000)])

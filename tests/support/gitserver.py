@@ -1,4 +1,4 @@
-"""A git server on loopback: smart HTTP by ``git http-backend``, with passwords, and refs that no git would advertise."""
+"""A git server on loopback: smart HTTP by ``git http-backend``, passwords, and refs that no git would advertise."""
 
 import base64
 import os
@@ -35,8 +35,8 @@ def serve(root: Path) -> Iterator[GitServer]:
         def do_POST(self) -> None:
             _answer(self, server, self.rfile.read(int(self.headers.get("Content-Length", "0"))))
 
-        def log_message(self, format: str, *args: object) -> None:
-            del format, args
+        def log_message(self, *args: object) -> None:
+            del args
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.url = f"http://127.0.0.1:{http.server_port}"

@@ -9,12 +9,14 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from resweep.runner.scanners.checkout import CheckoutCache, entry_key
 from resweep.schema.clock import SystemClock
 from resweep.schema.errors import SourceFault, TargetFault
+from resweep.sources.base import Access, CommandResult, Credential
 from resweep.sources.gitcommand import GitCommand, GitSettings
 from resweep.sources.gitrefs import read_plain
 
@@ -422,9 +424,7 @@ def test_processes_and_pushes_at_once_never_share_an_entry(repo: Repo, tmp_path:
 
 
 def test_threads_wait_for_each_other_and_give_up_in_time(repo: Repo, tmp_path: Path, command: GitCommand) -> None:
-    cache = CheckoutCache(
-        tmp_path / "checkouts", git=command, clock=SystemClock(), limit_bytes=GIB, lock_seconds=0.2
-    )
+    cache = CheckoutCache(tmp_path / "checkouts", git=command, clock=SystemClock(), limit_bytes=GIB, lock_seconds=0.2)
     codes: list[str] = []
 
     def second() -> None:
@@ -447,9 +447,7 @@ def test_threads_wait_for_each_other_and_give_up_in_time(repo: Repo, tmp_path: P
 
 
 def test_least_recently_held_copies_leave_first_and_held_ones_stay(tmp_path: Path, command: GitCommand) -> None:
-    repos = [
-        Repo.work_tree(tmp_path / "src" / str(number), files={"a": os.urandom(200_000)}) for number in range(4)
-    ]
+    repos = [Repo.work_tree(tmp_path / "src" / str(number), files={"a": os.urandom(200_000)}) for number in range(4)]
     cache = CheckoutCache(tmp_path / "checkouts", git=command, clock=SystemClock(), limit_bytes=800_000)
     for repo in repos[:3]:
         with cache.hold(str(repo.path)):
@@ -495,20 +493,60 @@ def test_a_blob_limit_leaves_large_blobs_out_and_counts_them(tmp_path: Path, com
         assert count.blobs == 1
 
 
+class _FullOnce(PlainRunner):
+    """The first clone finds the disk full, the next does not."""
+
+    full = True
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        seconds: float,
+        output_limit_bytes: int,
+        stdin: bytes | None = None,
+    ) -> CommandResult:
+        if self.full and "clone" in argv:
+            self.full = False
+            stderr = b"fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output\n"
+            return CommandResult(exit_code=128, stdout=b"", stderr=stderr)
+        return super().__call__(
+            argv, cwd=cwd, env=env, seconds=seconds, output_limit_bytes=output_limit_bytes, stdin=stdin
+        )
+
+
+def test_a_full_disk_costs_other_copies_first(cache: CheckoutCache, repo: Repo, tmp_path: Path) -> None:
+    other = Repo.work_tree(tmp_path / "other", files={"a": "1"})
+    with cache.hold(str(other.path)):
+        pass
+    with cache.with_runner(_FullOnce()).hold(str(repo.path)) as held:
+        assert held.head == repo.head()
+    assert not _entry(cache, other).exists()
+
+
+def test_a_predecessor_killed_before_it_pruned_leaves_nothing_for_the_scanner(cache: CheckoutCache, repo: Repo) -> None:
+    with cache.hold(str(repo.path)) as held:
+        reachable = all_objects(held.path)
+    stray = git(held.path, "hash-object", "-w", "--stdin", stdin=b"fetched, then killed")
+    assert stray in all_objects(held.path)
+    (_entry(cache, repo) / "dirty").touch()
+    with cache.hold(str(repo.path)) as held:
+        assert all_objects(held.path) == reachable
+        assert not held.rewritten
+
+
 # -- over the network
 
 
 def test_addresses_are_held_over_http_with_a_credential_that_stays_out_of_sight(
     tmp_path: Path, runner: PlainRunner, cache: CheckoutCache, repo: Repo
 ) -> None:
-    from resweep.sources.base import Access, Credential
-
     with serve(tmp_path) as server:
         server.password = "hunter2-not-a-real-one"
         address = f"{server.url}/src/.git"
-        access = Access(
-            protocols=frozenset({"http"}), credential=Credential(username="user", secret=server.password)
-        )
+        access = Access(protocols=frozenset({"http"}), credential=Credential(username="user", secret=server.password))
         with cache.hold(address, access=access) as held:
             assert held.head == repo.head()
         runner.started.clear()

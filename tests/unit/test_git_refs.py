@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,9 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("arrange", PLAIN, ids=lambda f: f.__name__.strip("_"))
-def test_t12_plain_refs_are_read_without_a_program_and_equal_ls_remote(arrange, command, tmp_path):  # noqa: ANN001
+def test_t12_plain_refs_are_read_without_a_program_and_equal_ls_remote(
+    arrange: Callable[[Repo, str], None], command: GitCommand, tmp_path: Path
+) -> None:
     repo = Repo.work_tree(tmp_path / "r", files={"a": "1"})
     arrange(repo, repo.head())
     assert _agree(command, repo) is not None
@@ -143,14 +146,16 @@ NOT_PLAIN = [_symbolic_branch, _linked_ref, _hidden, _hidden_by_include, _odd_na
 
 
 @pytest.mark.parametrize("arrange", NOT_PLAIN, ids=lambda f: f.__name__.strip("_"))
-def test_t12_what_is_not_plain_is_left_to_git(arrange, command, tmp_path):  # noqa: ANN001
+def test_t12_what_is_not_plain_is_left_to_git(
+    arrange: Callable[[Repo, str], None], command: GitCommand, tmp_path: Path
+) -> None:
     repo = Repo.work_tree(tmp_path / "r", files={"a": "1"})
     arrange(repo, repo.head())
     assert read_plain(repo.git_dir) is None
     assert command.ls_remote(str(repo.path)).refs["refs/heads/main"] == repo.head()
 
 
-def test_sha256_repositories_are_left_to_git(command, tmp_path):  # noqa: ANN001
+def test_sha256_repositories_are_left_to_git(command: GitCommand, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "--object-format=sha256", "--initial-branch=main", "s")
     repo = Repo(path=tmp_path / "s")
     head = repo.commit({"a": "1"})
@@ -182,7 +187,7 @@ def test_random_histories_read_the_same_by_file_and_by_git(seed: int, command: G
     assert plain == 14
 
 
-def test_every_change_of_a_ref_or_of_head_changes_the_digest(tmp_path):  # noqa: ANN001
+def test_every_change_of_a_ref_or_of_head_changes_the_digest(tmp_path: Path) -> None:
     repo = Repo.work_tree(tmp_path / "r", files={"a": "1"})
     seen: list[bytes] = []
 
@@ -208,7 +213,7 @@ def test_every_change_of_a_ref_or_of_head_changes_the_digest(tmp_path):  # noqa:
     assert seen[-1] == seen[-2], "where refs are stored is no change"
 
 
-def test_a_ref_whose_time_and_size_are_kept_still_changes_the_digest(tmp_path):  # noqa: ANN001
+def test_a_ref_whose_time_and_size_are_kept_still_changes_the_digest(tmp_path: Path) -> None:
     repo = Repo.work_tree(tmp_path / "r", files={"a": "1"})
     old = repo.head()
     new = repo.commit({"a": "2"})
@@ -233,7 +238,7 @@ def test_digest_does_not_depend_on_order_and_knows_names_from_values() -> None:
 
 @pytest.mark.parametrize("line", [b"no tab here\n", b"zz\trefs/heads/a\n", b"\n\n12\trefs/heads/a\n"])
 def test_answers_that_git_would_not_write_are_refused(line: bytes) -> None:
-    with pytest.raises(ValueError, match="line|object id"):
+    with pytest.raises(ValueError, match=r"line|object id"):
         parse_ls_remote(line)
 
 
