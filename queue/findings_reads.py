@@ -260,3 +260,42 @@ def _row(row: tuple[Any, ...]) -> FindingRow:
             for path, line, column, commit, blob, in_head, scanners in row[31] or ()
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a finding's identity was made over, and where its repository is."""
+
+    kind: str
+    provider_id: str | None
+    name: str
+    address: str
+
+
+def origin(conn: Connection[Any], finding_id: int) -> Origin | None:
+    """Give the origin of one finding."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(statement(_SQL, "findings_origin"), {"finding_id": finding_id})
+        row = cursor.fetchone()
+    return None if row is None else Origin(kind=row[0], provider_id=row[1], name=row[2], address=row[3])
+
+
+def targets_named(
+    conn: Connection[Any], names: Sequence[str], sources: Sequence[str] | None = None
+) -> dict[str, list[int]]:
+    """Give the target ids for each name (identity text or display name); a name that nothing has gets an empty list."""
+    found: dict[str, list[int]] = {name: [] for name in names}
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(statement(_SQL, "findings_targets_named"), {"names": list(names), "sources": _list(sources)})
+        for target_id, name, display_name in cursor:
+            for each in {name, display_name} & found.keys():
+                found[each].append(target_id)
+    return found
+
+
+def source_named(conn: Connection[Any], name: str) -> int | None:
+    """Give the id of a source."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(statement(_SQL, "findings_source_named"), {"name": name})
+        row = cursor.fetchone()
+    return None if row is None else int(row[0])
