@@ -141,7 +141,9 @@ def _ours(items: Iterable[Any], name: str) -> list[BaselineEntry]:
     for number, item in enumerate(items, start=1):
         identity = _identity(item.get("identity")) if isinstance(item, Mapping) else None
         if identity is None:
-            message = f"entry {number} of {name} has no identity of 64 hex digits, as `findings export --format json` writes"
+            message = (
+                f"entry {number} of {name} has no identity of 64 hex digits, as `findings export --format json` writes"
+            )
             raise UsageFault(message)
         entries.append(BaselineEntry(rule=str(item.get("rule", "")), identity=identity))
     return entries

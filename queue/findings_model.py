@@ -202,6 +202,14 @@ def _see(draft: Draft, scanner: str, parts: Sequence[Finding], *, whole: bool) -
     if scanner == min(draft.seen_by) and label != draft.label:
         draft.label = label
         draft.touched = True
+    _stand(draft, scanner, parts, whole=whole)
+    if draft.first_commit is None:
+        given = (place.commit for part in parts for place in part.places if place.commit)
+        draft.first_commit = next((store_text(commit, limit=128) for commit in given), None)
+
+
+def _stand(draft: Draft, scanner: str, parts: Sequence[Finding], *, whole: bool) -> None:
+    """Bring the places of one finding in line with what one scanner reports of it."""
     places: dict[PlaceKey, Place] = {}
     for part in parts:
         for place in part.places:
@@ -230,9 +238,6 @@ def _see(draft: Draft, scanner: str, parts: Sequence[Finding], *, whole: bool) -
             draft.added[key] = _stored(places[key])
             draft.dropped.discard(key)
             draft.touched = True
-    if draft.first_commit is None:
-        given = (place.commit for part in parts for place in part.places if place.commit)
-        draft.first_commit = next((store_text(commit, limit=128) for commit in given), None)
 
 
 def _drop(draft: Draft, keys: Sequence[PlaceKey]) -> None:

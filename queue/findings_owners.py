@@ -1,7 +1,7 @@
 """Whom to tell: code owners, read as GitHub reads them, and kept per target (D23).
 
-The last rule that matches wins; a rule without owners takes ownership away; a line that cannot be read is skipped; a
-file over 3 MB is not read at all. Escaped ``#``, ``!`` and ``[ ]`` mean nothing in this file, so such a line is invalid.
+The last rule that matches wins; a rule without owners takes ownership away; a line that cannot be read is skipped;
+a file over 3 MB is not read at all. An escaped ``#``, ``!`` and ``[ ]`` mean nothing here: such a line is invalid.
 """
 
 import re

@@ -66,7 +66,9 @@ def parse(text: str, *, star_is_direct: bool = False) -> PathPattern:
     Raises ``UsageFault`` on an empty pattern, or one longer than 4,096 characters.
     """
     if not text.strip("/") or len(text) > _LIMIT or "\0" in text:
-        message = f"the path pattern {text[:80]!r} is empty or too long; write names, *, ? and **, such as tests/** or *.lock"
+        message = (
+            f"the path pattern {text[:80]!r} is empty or too long; write names, *, ? and **, such as tests/** or *.lock"
+        )
         raise UsageFault(message)
     body = text.strip("/") if text.startswith("/") else text.rstrip("/")
     names = [name for name in body.split("/") if name]
@@ -111,4 +113,4 @@ def _one(character: str) -> str:
     if character == "?":
         return "[^/]"
     # Outside ASCII nothing is special; inside it, a backslash before what is no letter or digit means just that.
-    return character if _LITERAL.match(character) or ord(character) > 126 else "\\" + character
+    return character if _LITERAL.match(character) or not character.isascii() else "\\" + character

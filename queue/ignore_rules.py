@@ -116,9 +116,7 @@ def apply(
 ) -> Applied:
     """Bring one batch of the findings in a rule's scope in line with all rules; repeat until ``finished``."""
     with conn.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(
-            statement(_SQL, "findings_in_scope"), {"rule_id": rule_id, "after_id": after_id, "limit": limit}
-        )
+        cursor.execute(statement(_SQL, "findings_in_scope"), {"rule_id": rule_id, "after_id": after_id, "limit": limit})
         ids = [row[0] for row in cursor]
         if not ids:
             return Applied(last_id=after_id, looked_at=0, changed=0, finished=True)

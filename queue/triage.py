@@ -69,7 +69,9 @@ def decide(
             cursor.execute(statement(_SQL, "triage_end_ahead"), {"until": decision.until, "now": now})
             row = cursor.fetchone()
             if row is None or not row[0]:
-                message = f"the end {decision.until.isoformat()} is not ahead of the database's clock; give a later --until"
+                message = (
+                    f"the end {decision.until.isoformat()} is not ahead of the database's clock; give a later --until"
+                )
                 raise UsageFault(message)
         cursor.execute(
             statement(_SQL, "triage_decide"),

@@ -54,7 +54,9 @@ def triage_command(
     decision.check()
     filtered = any(value not in (None, ()) for value in options.values())
     if bool(named) == filtered:
-        message = "name findings, or say by filters which are meant (--rule, --path, --target, …); not both, not neither"
+        message = (
+            "name findings, or say by filters which are meant (--rule, --path, --target, …); not both, not neither"
+        )
         raise UsageFault(message)
     with reach.transaction() as conn:
         if named:
@@ -98,7 +100,14 @@ def baseline() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True)
 def baseline_import(
-    *, file: Path, targets: tuple[str, ...], sources: tuple[str, ...], who: str | None, dry_run: bool, yes: bool, as_json: bool
+    *,
+    file: Path,
+    targets: tuple[str, ...],
+    sources: tuple[str, ...],
+    who: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Accept the findings of a baseline: kingfisher's, SARIF, or our own JSON.
 
@@ -136,9 +145,13 @@ def baseline_import(
             )
         )
         return
-    click.echo(f"{match.matched} of {len(entries)} entries match {len(match.finding_ids)} findings; {len(changed)} changed")
+    click.echo(
+        f"{match.matched} of {len(entries)} entries match {len(match.finding_ids)} findings; {len(changed)} changed"
+    )
     if match.unmatched:
-        click.echo(f"{len(match.unmatched)} entries match nothing" + ("" if targets else "; --target may be missing"), err=True)
+        click.echo(
+            f"{len(match.unmatched)} entries match nothing" + ("" if targets else "; --target may be missing"), err=True
+        )
         table(("RULE", "PATH", "LINE"), ((e.rule, e.path, e.line) for e in match.unmatched[:_SHOWN]))
 
 
@@ -236,7 +249,10 @@ def ignore_list(*, everything: bool, as_json: bool) -> None:
         return
     table(
         ("ID", "KIND", "PATTERN", "WHERE", "HIDES", "BY", "REASON"),
-        ((r.id, r.kind, r.pattern, r.source or r.target_id or "everywhere", r.ignored_count, r.created_by, r.reason) for r in rules),
+        (
+            (r.id, r.kind, r.pattern, r.source or r.target_id or "everywhere", r.ignored_count, r.created_by, r.reason)
+            for r in rules
+        ),
     )
 
 

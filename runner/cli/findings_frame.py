@@ -115,7 +115,7 @@ def chosen(
 
 
 def moment(text: str, now: Callable[[], datetime], *, back: bool) -> datetime:
-    """Read a time: a duration from now (backwards for ``--since``), a date, or a time in ISO 8601 (UTC when it has no zone)."""
+    """Read a duration from now (backwards for ``--since``), a date, or a time in ISO 8601 (UTC when it has no zone)."""
     duration = _DURATION.fullmatch(text.strip())
     try:
         if duration is not None:

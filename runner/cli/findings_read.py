@@ -54,7 +54,9 @@ def list_command(*, limit: int, after: str | None, as_json: bool, **options: Any
 @findings.command("show")
 @click.argument("finding")
 @click.option("--json", "as_json", is_flag=True)
-@click.option("--reveal", "revealing", is_flag=True, help="Show the secret once; needs findings.allow_reveal; recorded.")
+@click.option(
+    "--reveal", "revealing", is_flag=True, help="Show the secret once; needs findings.allow_reveal; recorded."
+)
 @click.option("--why", default="", help="Why the secret has to be seen.")
 @click.option("--who", help="Who asks (default: this user).")
 def show_command(*, finding: str, as_json: bool, revealing: bool, why: str, who: str | None) -> None:
@@ -84,7 +86,10 @@ def show_command(*, finding: str, as_json: bool, revealing: bool, why: str, who:
     click.echo("")
     table(
         ("PATH", "LINE", "COMMIT", "IN HEAD", "SCANNERS"),
-        ((p.path, p.line, (p.commit or "")[:12], "yes" if p.in_head else "no", " ".join(p.scanners)) for p in row.places),
+        (
+            (p.path, p.line, (p.commit or "")[:12], "yes" if p.in_head else "no", " ".join(p.scanners))
+            for p in row.places
+        ),
     )
     click.echo("")
     table(("WHEN", "WHAT", "BY", "WHY"), ((e.at.isoformat(" ", "seconds"), e.kind, e.by, e.why) for e in events))
@@ -104,8 +109,12 @@ def export_command(*, form: Format, output: Path | None, **options: Any) -> None
             done: Exported = export_to_stream(rows, form, sys.stdout, version=reach.version)
         else:
             done = export_to_folder(rows, form, output, version=reach.version)
-    left_out = f"; {done.left_out_fixed} fixed ones are left out, SARIF has no place for them" if done.left_out_fixed else ""
-    click.echo(f"{done.findings} findings" + (f" in {len(done.files)} files" if done.files else "") + left_out, err=True)
+    left_out = (
+        f"; {done.left_out_fixed} fixed ones are left out, SARIF has no place for them" if done.left_out_fixed else ""
+    )
+    click.echo(
+        f"{done.findings} findings" + (f" in {len(done.files)} files" if done.files else "") + left_out, err=True
+    )
 
 
 def with_owners(conn: Connection[Any], rows: Iterable[FindingRow]) -> Iterator[Owned]:
@@ -129,11 +138,15 @@ def one_finding(conn: Connection[Any], text: str) -> FindingRow:
     elif len(text) >= _PREFIX_DIGITS:
         ids = findings_reads.find_by_prefix(conn, text)
         if len(ids) > 1:
-            message = f"{len(ids)} findings have an identity that begins with {text}; name one by id: {', '.join(map(str, ids))}"
+            listed = ", ".join(map(str, ids))
+            message = f"{len(ids)} findings have an identity that begins with {text}; name one by id: {listed}"
             raise UsageFault(message)
     row = findings_reads.get_finding(conn, ids[0]) if ids else None
     if row is None:
-        message = f"there is no finding {text[:80]!r}; give an id or at least {_PREFIX_DIGITS} digits of an identity (findings list)"
+        message = (
+            f"there is no finding {text[:80]!r}; give an id, or at least {_PREFIX_DIGITS} digits of an identity, "
+            "as `resweep findings list` shows them"
+        )
         raise UsageFault(message)
     return row
 
@@ -141,7 +154,10 @@ def one_finding(conn: Connection[Any], text: str) -> FindingRow:
 def _reveal(reach: FindingsAccess, text: str, *, by: str, why: str) -> None:
     """Record who sees it, then show it."""
     if not reach.allow_reveal or reach.read_blob is None or reach.identify is None:
-        message = "secrets are not shown here: findings.allow_reveal is off; set it in the configuration to allow it, every use is recorded"
+        message = (
+            "secrets are not shown here: findings.allow_reveal is off; set it in the configuration to allow it, "
+            "every use is recorded"
+        )
         raise UsageFault(message)
     with reach.transaction() as conn:
         row = one_finding(conn, text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, TextIO
+from typing import Literal, Self, TextIO
 
 from ...queue.findings_reads import FindingRow
 from ...schema.errors import UsageFault
@@ -104,10 +104,12 @@ class _Folder:
         self._part = 0
         self.files: list[ExportedFile] = []
 
-    def __enter__(self) -> "_Folder":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None:
             self._close()
         self._stack.__exit__(kind, error, trace)
@@ -159,9 +161,7 @@ def _sarif_files(rows: Iterable[Owned], folder: Path, version: str) -> Exported:
                 fixed += 1
             else:
                 files.add(row, owners)
-    return Exported(
-        findings=sum(file.findings for file in files.files), files=tuple(files.files), left_out_fixed=fixed
-    )
+    return Exported(findings=sum(file.findings for file in files.files), files=tuple(files.files), left_out_fixed=fixed)
 
 
 def _write_index(folder: Path, form: Format, exported: Exported) -> None:

@@ -49,7 +49,7 @@ def make_folder(path: Path) -> Path:
 
 
 def safe_name(*parts: str) -> str:
-    """Give a file name that people recognise and no name of a repository can bend: readable letters and a hash of all."""
+    """Give a file name that people recognise and no repository can bend: readable letters and a hash of all."""
     digest = sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     readable = "-".join(_UNSAFE.sub("_", part).strip("._-") for part in parts)[:80].strip("._-")
     return f"{readable or 'repository'}-{digest}"

@@ -106,7 +106,10 @@ def test_an_incremental_scan_adds_places_and_findings(conn: Connection[Any]) -> 
         [completion(target, report(finding("one", place("b.py", 9)), finding("two"), complete=False), lease_token=2)],
     )[target]
     assert (counts.new_count, counts.fixed_count, counts.open_count) == (1, 0, 2)
-    assert {(row[2], row[3]) for row in stored_places(conn, target) if row[0] == identity("one")} == {("a.py", 1), ("b.py", 9)}
+    assert {(row[2], row[3]) for row in stored_places(conn, target) if row[0] == identity("one")} == {
+        ("a.py", 1),
+        ("b.py", 9),
+    }
 
 
 def test_a_complete_scan_replaces_the_places_of_its_scanner_only(conn: Connection[Any]) -> None:
@@ -195,7 +198,8 @@ def test_an_identity_of_another_length_is_refused(conn: Connection[Any]) -> None
 def test_a_batch_costs_a_fixed_number_of_statements(conn: Connection[Any]) -> None:
     targets = add_targets(conn, 100)
     batch = [
-        completion(target, report(*(finding(f"{target}-{n}", place(line=n + 1)) for n in range(10)))) for target in targets
+        completion(target, report(*(finding(f"{target}-{n}", place(line=n + 1)) for n in range(10))))
+        for target in targets
     ]
     assert _statements(conn, batch) <= 8
     conn.commit()

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from psycopg import Connection
 
 from resweep.queue.findings import store
-from resweep.queue.findings_reads import Origin, count_findings, FindingFilter, life
+from resweep.queue.findings_reads import FindingFilter, Origin, count_findings, life
 from resweep.runner.cli.findings import ACCESS_KEY, FindingsAccess, findings
 from resweep.runner.cli.reveal import NotRevealed, reveal
 from tests.support.findings import add_targets, completion, finding, finding_ids, identity, place, report
@@ -257,7 +257,9 @@ def test_a_secret_is_shown_once_and_recorded_first(
     conn.rollback()
     event = life(conn, finding_id)[-1]
     assert (event.kind, event.by, event.why) == ("revealed", "ann", "rotation")
-    rows = conn.execute("SELECT string_agg(f::text, '') || (SELECT string_agg(e::text, '') FROM finding_event AS e) FROM finding AS f")
+    rows = conn.execute(
+        "SELECT string_agg(f::text, '') || (SELECT string_agg(e::text, '') FROM finding_event AS e) FROM finding AS f"
+    )
     assert SECRET.decode() not in str(rows.fetchone())
 
 

@@ -82,7 +82,10 @@ def test_a_rule_of_a_source_leaves_others_alone(conn: Connection[Any]) -> None:
     row = conn.execute("SELECT id FROM source WHERE name = 'acme'").fetchone()
     assert row is not None
     assert _apply(conn, _add(conn, "*.py", source_id=row[0])) == 1
-    assert (_status(conn, finding_ids(conn, mine)[0]), _status(conn, finding_ids(conn, other)[0])) == ("ignored", "open")
+    assert (_status(conn, finding_ids(conn, mine)[0]), _status(conn, finding_ids(conn, other)[0])) == (
+        "ignored",
+        "open",
+    )
 
 
 def test_an_ended_rule_hides_nothing_and_stays_as_a_fact(conn: Connection[Any]) -> None:
@@ -136,7 +139,12 @@ def test_applying_again_writes_nothing(conn: Connection[Any]) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({"reason": " "}, "--why"), ({"by": ""}, "--who"), ({"source_id": 1, "target_id": 1}, "one of"), ({"kind": "identity"}, "64 hex")],
+    [
+        ({"reason": " "}, "--why"),
+        ({"by": ""}, "--who"),
+        ({"source_id": 1, "target_id": 1}, "one of"),
+        ({"kind": "identity"}, "64 hex"),
+    ],
 )
 def test_a_rule_that_says_too_little_is_refused(conn: Connection[Any], changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageFault, match=says):

@@ -29,7 +29,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def _stored(conn: Connection[Any]) -> list[int]:
+def stored(conn: Connection[Any]) -> list[int]:
     targets = [*add_targets(conn, 2, source="acme"), *add_targets(conn, 1, source="zeta")]
     for number, target in enumerate(targets):
         store(
@@ -68,7 +68,7 @@ def _words(rows: list[FindingRow]) -> list[str]:
     return [row.masked.removeprefix("AKIA… ") for row in rows]
 
 
-@pytest.mark.usefixtures("_stored")
+@pytest.mark.usefixtures("stored")
 def test_a_list_shows_the_worst_first(conn: Connection[Any]) -> None:
     assert _words(list_findings(conn, FindingFilter())) == ["crit"] * 3 + ["low"] * 3 + ["info"] * 3
 
@@ -92,7 +92,7 @@ def test_a_list_shows_the_worst_first(conn: Connection[Any]) -> None:
         (FindingFilter(sources=("nobody",)), {}),
     ],
 )
-@pytest.mark.usefixtures("_stored")
+@pytest.mark.usefixtures("stored")
 def test_filters_mean_the_same_for_lists_counts_and_streams(
     conn: Connection[Any], wanted: FindingFilter, words: dict[str, int]
 ) -> None:
@@ -102,7 +102,8 @@ def test_filters_mean_the_same_for_lists_counts_and_streams(
     assert sorted(_words(list(stream_findings(conn, wanted)))) == sorted(listed)
 
 
-def test_pages_meet_without_gap_or_overlap(conn: Connection[Any], _stored: list[int]) -> None:
+@pytest.mark.usefixtures("stored")
+def test_pages_meet_without_gap_or_overlap(conn: Connection[Any]) -> None:
     everything = list_findings(conn, FindingFilter(statuses=None), limit=1_000)
     after: PageMark | None = None
     seen: list[int] = []
@@ -113,7 +114,7 @@ def test_pages_meet_without_gap_or_overlap(conn: Connection[Any], _stored: list[
     assert len(set(seen)) == 12
 
 
-@pytest.mark.usefixtures("_stored")
+@pytest.mark.usefixtures("stored")
 def test_a_stream_is_grouped_by_repository_in_one_order(conn: Connection[Any]) -> None:
     rows = list(stream_findings(conn, FindingFilter()))
     keys = [(row.source, row.target, row.target_id, row.rule, row.identity) for row in rows]
@@ -121,7 +122,8 @@ def test_a_stream_is_grouped_by_repository_in_one_order(conn: Connection[Any]) -
     assert len([target for target, _ in itertools.groupby(row.target_id for row in rows)]) == 3
 
 
-def test_a_finding_is_found_by_the_beginning_of_its_identity(conn: Connection[Any], _stored: list[int]) -> None:
+@pytest.mark.usefixtures("stored")
+def test_a_finding_is_found_by_the_beginning_of_its_identity(conn: Connection[Any]) -> None:
     assert set(find_by_prefix(conn, identity("crit").hex()[:12].upper())) <= {
         row.id for row in list_findings(conn, FindingFilter(rules=("private-key",)))
     }
@@ -129,8 +131,8 @@ def test_a_finding_is_found_by_the_beginning_of_its_identity(conn: Connection[An
     assert find_by_prefix(conn, "%") == []
 
 
-def test_triage_leaves_the_default_list(conn: Connection[Any], _stored: list[int]) -> None:
-    ids = finding_ids(conn, _stored[0])
+def test_triage_leaves_the_default_list(conn: Connection[Any], stored: list[int]) -> None:
+    ids = finding_ids(conn, stored[0])
     decide(conn, ids, Decision(verdict=Verdict.ACCEPTED, by="ann", why="x"))
     assert sum(count_findings(conn, FindingFilter()).values()) == 6
     assert sum(count_findings(conn, FindingFilter(statuses=("accepted",))).values()) == 4

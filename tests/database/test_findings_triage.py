@@ -102,7 +102,9 @@ def test_a_decision_that_says_too_little_is_refused(conn: Connection[Any], decis
 
 def test_hostile_reasons_are_stored_harmlessly(conn: Connection[Any]) -> None:
     _, finding_id = _one(conn)
-    decide(conn, [finding_id], Decision(verdict=Verdict.ACCEPTED, by="a\x00b\udc80", why="\x1b[2J\x00" * 3_000), now=NOW)
+    decide(
+        conn, [finding_id], Decision(verdict=Verdict.ACCEPTED, by="a\x00b\udc80", why="\x1b[2J\x00" * 3_000), now=NOW
+    )
     row = get_finding(conn, finding_id, now=NOW)
     assert row is not None
     assert row.triage is not None

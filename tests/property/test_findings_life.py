@@ -1,4 +1,4 @@
-"""The life of findings against a model that is a dictionary: any sequence of scans of any kind, and a person between."""
+"""The life of findings against a dictionary: any sequence of scans of any kind, and a person between."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +57,9 @@ class FindingsLife(RuleBasedStateMachine):
 
     @rule(
         which=st.integers(0, 1),
-        scans=st.dictionaries(st.sampled_from(SCANNERS), st.tuples(found_by, st.booleans(), outcomes, covered), min_size=1),
+        scans=st.dictionaries(
+            st.sampled_from(SCANNERS), st.tuples(found_by, st.booleans(), outcomes, covered), min_size=1
+        ),
     )
     def scan(self, which: int, scans: dict[str, Any]) -> None:
         target = sorted(self.model)[which]
@@ -82,7 +84,9 @@ class FindingsLife(RuleBasedStateMachine):
         assert counts.fixed_count == sum(life == "fixed" != before.get(name, life) for name, life in after.items())
         assert counts.reopened_count == sum(before.get(name) == "fixed" != life for name, life in after.items())
         if counts.open_count is not None:
-            standing = [known for known in self.model[target].values() if known.life != "fixed" and known.triage is None]
+            standing = [
+                known for known in self.model[target].values() if known.life != "fixed" and known.triage is None
+            ]
             assert counts.open_count == len(standing)
         self.conn.commit()
         rows = versions(self.conn)

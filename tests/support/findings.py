@@ -1,4 +1,4 @@
-"""Builders for findings: targets to hang them on, reports as scanners hand them in, and what is stored, read plainly."""
+"""Builders for findings: targets to hang them on, reports as scanners hand them in; what is stored, read plainly."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,7 +18,10 @@ def add_targets(conn: Connection[Any], count: int = 1, *, source: str = "acme") 
     """Store a source (once) and some targets; gives the targets' ids."""
     with conn.cursor(row_factory=_first) as cursor:
         cursor.execute(
-            "INSERT INTO source (name, kind) VALUES (%s, 'git') ON CONFLICT (name) DO UPDATE SET kind = 'git' RETURNING id",
+            """
+            INSERT INTO source (name, kind) VALUES (%s, 'git')
+            ON CONFLICT (name) DO UPDATE SET kind = 'git' RETURNING id
+            """,
             (source,),
         )
         source_id = cursor.fetchone()
@@ -27,7 +30,8 @@ def add_targets(conn: Connection[Any], count: int = 1, *, source: str = "acme") 
             INSERT INTO target (source_id, normalized_target, display_name, address, discovered_at)
             SELECT %(source)s, n, n, 'https://example.org/' || n, now()
             FROM (
-                SELECT %(name)s || '/r' || (g + (SELECT count(*) FROM target)) AS n FROM generate_series(1, %(count)s) AS g
+                SELECT %(name)s || '/r' || (g + (SELECT count(*) FROM target)) AS n
+                FROM generate_series(1, %(count)s) AS g
             ) AS made
             RETURNING id
             """,
@@ -35,7 +39,8 @@ def add_targets(conn: Connection[Any], count: int = 1, *, source: str = "acme") 
         )
         ids = [int(each) for each in cursor.fetchall()]
         cursor.execute(
-            "INSERT INTO target_hot (id, source_id, not_before) SELECT unnest(%s::bigint[]), %s, now()", (ids, source_id)
+            "INSERT INTO target_hot (id, source_id, not_before) SELECT unnest(%s::bigint[]), %s, now()",
+            (ids, source_id),
         )
     return ids
 
@@ -112,7 +117,9 @@ def finding_ids(conn: Connection[Any], target_id: int) -> list[int]:
 def versions(conn: Connection[Any]) -> dict[str, Sequence[tuple[Any, ...]]]:
     """Every row version of the tables of findings: two equal answers prove that nothing was written between."""
     tables = ("finding", "finding_place", "finding_event", "ignore_rule", "target_code_owners")
-    return {table: _rows(conn, f"SELECT xmin::text, xmax::text, ctid::text FROM {table} ORDER BY ctid") for table in tables}  # noqa: S608
+    return {
+        table: _rows(conn, f"SELECT xmin::text, xmax::text, ctid::text FROM {table} ORDER BY ctid") for table in tables
+    }
 
 
 def key_of(text: str) -> UUID:

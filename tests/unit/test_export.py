@@ -39,14 +39,18 @@ def test_json_lines_are_one_document_each() -> None:
 
 
 def test_csv_is_read_back_as_a_table() -> None:
-    table = list(csv.reader(io.StringIO(_text("csv", row(1, place_row(HOSTILE), rule=HOSTILE, masked="=1+1")), newline="")))
+    table = list(
+        csv.reader(io.StringIO(_text("csv", row(1, place_row(HOSTILE), rule=HOSTILE, masked="=1+1")), newline=""))
+    )
     assert table[0] == list(CSV_COLUMNS)
     assert len(table) == 2
     assert all(len(line) == len(CSV_COLUMNS) for line in table)
     assert all("\x1b" not in value and "\n" not in value for line in table for value in line)
 
 
-@pytest.mark.parametrize("start", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "  =1", "\uff1d1", "|x"])
+@pytest.mark.parametrize(
+    "start", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "  =1", "\uff1d1", "|x"]
+)
 def test_no_cell_is_a_formula(start: str) -> None:
     value = cell(start)
     assert not value.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "|", "\uff1d"))
