@@ -12,7 +12,7 @@ from random import random as _random
 from ..schema.records import Completion, ScanReport, Settled, State
 from .backoff import backoff
 from .findings import store
-from .statements import Conn, change, fetch
+from .statements import Conn, change, fetch, numbers, said, words
 
 MAX_ATTEMPTS = 5
 _SECOND = timedelta(seconds=1)
@@ -71,36 +71,36 @@ def complete(  # noqa: PLR0913 - what a test hands in
     """
     if not completions:
         return []
-    handed = completions
     tries = attempts if attempts is not None else [1] * len(completions)
-    if len({(each.target_id, each.lease_token) for each in completions}) < len(completions):
-        first = {(each.target_id, each.lease_token): index for index, each in reversed(list(enumerate(completions)))}
-        completions = [handed[index] for index in sorted(first.values())]
-        tries = [tries[index] for index in sorted(first.values())]
+    # Of two claims of one target only the later can still be held: tokens only grow.
+    newest: dict[int, int] = {}
+    for index, each in enumerate(completions):
+        before = newest.get(each.target_id)
+        if before is None or completions[before].lease_token < each.lease_token:
+            newest[each.target_id] = index
+    handed = completions if len(newest) == len(completions) else [completions[index] for index in newest.values()]
+    owing = [bool(each.owes) for each in handed]
     rows = fetch(
         conn,
         "complete",
         {
-            "ids": [each.target_id for each in completions],
-            "tokens": [each.lease_token for each in completions],
-            "covered": [each.covered_revision for each in completions],
-            "recheck": [each.recheck_at for each in completions],
-            "owing": [bool(each.owes) for each in completions],
-            "delays": [
-                backoff(max(1, tried), random) / _SECOND if each.owes else 0.0
-                for each, tried in zip(completions, tries, strict=True)
-            ],
-            "findings": [sum(len(report.findings) for report in each.reports) for each in completions],
-            "results": [_result(each.reports) for each in completions],
+            "ids": numbers([each.target_id for each in handed]),
+            "tokens": numbers([each.lease_token for each in handed]),
+            "covered": said([each.covered_revision for each in handed]),
+            "recheck": said([each.recheck_at for each in handed]),
+            "owing": owing if any(owing) else None,
+            "delays": [backoff(max(1, tries[index]), random) / _SECOND for index in newest.values()] if any(owing) else None,
+            "findings": numbers([sum(len(report.findings) for report in each.reports) for each in handed]),
+            "results": words([_result(each.reports) for each in handed]),
             "max_attempts": max_attempts,
             "now": now,
         },
     )
     states = {(row[0], row[1]): State(row[2]) for row in rows}
-    accepted = [each for each in completions if (each.target_id, each.lease_token) in states and each.reports]
+    accepted = [each for each in handed if each.reports and (each.target_id, each.lease_token) in states]
     if accepted:
         _store(conn, accepted, now)
-    return _settle([(each.target_id, each.lease_token) for each in handed], states)
+    return _settle([(each.target_id, each.lease_token) for each in completions], states)
 
 
 def fail(
