@@ -171,8 +171,9 @@ class GitCommand:
     def advertised(self, address: str, access: Access | None = None) -> gitrefs.Advertised:
         """The refs of a repository, read without a program where that is provably the same (plain local ones)."""
         if gitaddress.is_local(address):
-            git_dir = local_git_dir(Path(gitaddress.local_path(address)))
-            if git_dir is not None:
+            path = gitaddress.local_path(address)
+            git_dir = local_git_dir(Path(path))
+            if git_dir is not None and os.path.realpath(path) == path:
                 plain = gitrefs.read_plain(git_dir)
                 if plain is not None:
                     return plain
@@ -209,9 +210,11 @@ def reach(address: str) -> tuple[str, ...]:
     """
     if not gitaddress.is_local(address):
         return ("--", address)
-    git_dir = local_git_dir(Path(gitaddress.local_path(address)))
-    if git_dir is None:
-        message = f"{display(address)} holds no git repository of its own (a .git file or link is never followed)"
+    path = gitaddress.local_path(address)
+    git_dir = local_git_dir(Path(path))
+    if git_dir is None or os.path.realpath(path) != path:
+        # Addresses are real paths: one that leads through a link now was changed since it was listed.
+        message = f"{display(address)} holds no git repository of its own (.git files and links are never followed)"
         raise TargetFault("broken", message)
     return ("--upload-pack=git-upload-pack --strict", "--", str(git_dir))
 

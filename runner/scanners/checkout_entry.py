@@ -115,7 +115,7 @@ class Entry:
                 self._fetch(advertised, address, access)
                 rewritten, peeled = self._settle_history(state, was_dirty=dirty)
             except TargetFault as fault:
-                if fault.permanent or fault.code in {"not_found", "not_visible"}:
+                if fault.permanent or fault.code != "broken":
                     raise
                 # What the copy's own damage did cannot be told from what the far side did: once, from the start.
                 self._clone(advertised, address, access)

@@ -36,6 +36,9 @@ def _git(root: Path) -> World:
     Repo.work_tree(root / "more", files={"a": "1"})
     source = make_source(Selection(kind="git", specs=specs), Surroundings(git=command, clock=SystemClock()))
 
+    def hide() -> None:
+        (root / "more").rename(root / "unmounted")
+
     def change(number: int) -> str:
         repos[number].commit({"a": "changed"})
         return str(repos[number].path)
@@ -44,7 +47,7 @@ def _git(root: Path) -> World:
         source=source,
         count=6,
         change=change,
-        hide=lambda: (root / "more").rename(root / "unmounted") and None,
+        hide=hide,
         programs=lambda: len(runner.started),
     )
 

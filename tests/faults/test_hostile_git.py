@@ -225,6 +225,21 @@ def test_git_files_and_links_are_counted_and_never_followed(house: House) -> Non
             pass
 
 
+def test_a_folder_that_became_a_link_after_it_was_listed_is_refused(house: House) -> None:
+    private = Repo.work_tree(house.root / "private", files={"secret": "1"})
+    listed = Repo.work_tree(house.sources / "group/listed", files={"a": "1"})
+    house.sweep()
+    (house.sources / "group").rename(house.sources / "was")
+    (house.sources / "group").mkdir()
+    listed.path.symlink_to(private.path)
+    assert house.work_through(listed) == "broken"
+    (house.sources / "group/listed").unlink()
+    (house.sources / "group").rmdir()
+    private.path.rename(house.root / "listed")
+    (house.sources / "group").symlink_to(house.root)
+    assert house.work_through(listed) == "broken"
+
+
 def test_a_work_tree_pointer_in_the_configuration_leads_nowhere(house: House) -> None:
     (house.root / "victim").mkdir()
     repo = Repo.work_tree(house.sources / "evil", files={"a": "1"})

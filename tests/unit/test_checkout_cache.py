@@ -572,6 +572,7 @@ def test_answers_of_a_server_are_told_apart(
         server.status = status
         with pytest.raises(kind) as caught, cache.hold(f"{server.url}/src/.git"):
             pass
+        assert isinstance(caught.value, SourceFault | TargetFault)
         assert caught.value.code == code
 
 
