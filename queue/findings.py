@@ -59,6 +59,13 @@ def store(
     return counts
 
 
+def purge(conn: Connection[Any], target_ids: Sequence[int]) -> int:
+    """Remove all that is known of the findings of targets that the caller removes; gives how many findings that were."""
+    with conn.cursor() as cursor:
+        cursor.execute(statement(_SQL, "findings_purge"), {"target_ids": sorted(set(target_ids))})
+        return cursor.rowcount
+
+
 def _known(conn: Connection[Any], telling: Sequence[Completion], now: datetime | None) -> dict[int, dict[bytes, Draft]]:
     """Read what is stored of the targets: by target id, by identity."""
     reported = {

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from resweep.queue.findings import store
+from resweep.queue.findings import purge, store
 from resweep.queue.findings_model import PLACES_KEPT
 from resweep.queue.findings_reads import FindingFilter, count_findings, get_finding, life
 from resweep.queue.triage import Decision, Verdict, decide
@@ -237,6 +237,16 @@ def test_t64_hostile_text_is_stored_harmlessly_in_every_column(conn: Connection[
     assert len(row.places) == 2
     assert "\x00" not in row.rule
     assert all(each.line is None for each in row.places)
+
+
+def test_a_target_that_is_removed_takes_everything_along(conn: Connection[Any]) -> None:
+    gone, kept = add_targets(conn, 2)
+    store(conn, [completion(target, report(finding("one"), finding("two"))) for target in (gone, kept)])
+    assert purge(conn, [gone]) == 2
+    left = {table: len(rows) for table, rows in versions(conn).items()}
+    assert (left["finding"], left["finding_place"], left["finding_event"]) == (2, 2, 2)
+    assert finding_ids(conn, gone) == []
+    assert purge(conn, [gone]) == 0
 
 
 def test_two_targets_complete_at_once(conn: Connection[Any], database_url: str) -> None:
