@@ -81,6 +81,7 @@ class Reading:
     findings: tuple[RawFinding, ...] = ()
     blobs: int | None = None
     bytes_read: int | None = None
+    blobs_found: int | None = None  # seen and left out on purpose, where nothing was read and the scanner says so
     not_scanned: tuple[NotScanned, ...] = ()
     rules: frozenset[str] | None = None
     exit_code: int = 0
@@ -124,7 +125,11 @@ class Scanner(Protocol):
 
     @property
     def blob_bytes(self) -> range | None:
-        """Sizes of the blobs that a whole scan reads, where it counts exactly those; None: nothing can be held to it."""
+        """Sizes of the blobs that a whole scan reads; None where it does not say what it left out."""
+        ...
+
+    def leaves_out(self, path: bytes) -> bool:
+        """Whether it never reads a file of that name (an archive, an image)."""
         ...
 
     def prepare(self, guard: Guard) -> None:
@@ -195,6 +200,16 @@ class HeldRepository(Protocol):
 
 class Written(Protocol):
     """What became of a tree that was written (``checkout_tree.TreeWritten``)."""
+
+    @property
+    def files(self) -> int:
+        """How many files were written."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Their size in bytes."""
+        ...
 
     @property
     def not_scanned(self) -> tuple[NotScanned, ...]:

@@ -112,6 +112,11 @@ class CommandScanner:
         """Whether there is a command for new commits."""
         return bool(self._spec.since_command)
 
+    def leaves_out(self, path: bytes) -> bool:
+        """Not known, so never said."""
+        del path
+        return False
+
     def prepare(self, guard: Guard) -> None:
         """Find the program and ask for its version, where the spec says how."""
         with self._lock:

@@ -5,6 +5,7 @@ where findings are stored. Marks of other scanners count as well, so that nobody
 """
 
 import re
+from array import array
 
 NO_REASON = "inline mark without a reason"
 
@@ -20,36 +21,38 @@ _REASON_CHARACTERS = 200
 _LINE_BYTES = 20_000  # a mark stands near its secret; a longer line is cut
 
 
-def inline_mark(content: bytes, line: int | None, *, lines: int = 1) -> str:
-    """The reason of an ignore mark on ``line`` (from 1) or the ``lines - 1`` after it, or announced on the line before.
+class MarkedLines:
+    """The lines of one file, looked at once, asked for many findings."""
 
-    Empty when there is no mark; ``NO_REASON`` when a mark gives none.
-    """
-    if line is None or line < 1:
-        return ""
-    # Only what is needed is split off: content may be a hundred megabytes of one-byte lines.
-    start = 0
-    before = b""
-    for _ in range(line - 1):
-        end = content.find(b"\n", start)
-        if end < 0:
+    def __init__(self, content: bytes) -> None:
+        """Nothing is split when the file holds no mark at all, as nearly every file does."""
+        self._content = content
+        marked = _MARK.search(content) or _MARK_NEXT.search(content)
+        self._ends = array("Q", (match.start() for match in re.finditer(rb"\n", content))) if marked else None
+
+    def mark(self, line: int | None, *, lines: int = 1) -> str:
+        """The reason of a mark on ``line`` (from 1), on the ``lines - 1`` after it, or announced on the line before.
+
+        Empty when there is no mark; ``NO_REASON`` when a mark gives none.
+        """
+        if self._ends is None or line is None or line < 1:
             return ""
-        before = content[start : min(end, start + _LINE_BYTES)]
-        start = end + 1
-    found = _MARK_NEXT.search(before)
-    if found:
-        return _reason(before[found.end() :])
-    for _ in range(max(1, lines)):
-        end = content.find(b"\n", start)
-        stop = len(content) if end < 0 else end
-        text = content[start : min(stop, start + _LINE_BYTES)]
-        found = _MARK.search(text)
+        found = _MARK_NEXT.search(before := self._line(line - 1))
         if found:
-            return _reason(text[found.end() :])
-        if end < 0:
-            break
-        start = end + 1
-    return ""
+            return _reason(before[found.end() :])
+        for number in range(line, min(line + max(1, lines), len(self._ends) + 2)):
+            found = _MARK.search(text := self._line(number))
+            if found:
+                return _reason(text[found.end() :])
+        return ""
+
+    def _line(self, number: int) -> bytes:
+        ends = self._ends
+        if ends is None or not 1 <= number <= len(ends) + 1:
+            return b""
+        start = ends[number - 2] + 1 if number > 1 else 0
+        end = ends[number - 1] if number <= len(ends) else len(self._content)
+        return self._content[start : min(end, start + _LINE_BYTES)]
 
 
 def _reason(rest: bytes) -> str:

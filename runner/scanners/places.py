@@ -8,10 +8,11 @@ from pathlib import Path
 from ...schema.records import NotScanned
 from ...sources.gitcommand import GitCommand
 from .base import RawFinding
-from .ignore import inline_mark
+from .ignore import MarkedLines
 
-_LISTING_LIMIT = 256 << 20
-_SECONDS = 600.0
+_LISTING_LIMIT = 64 << 20  # about a million entries; a larger tree is not listed, and its places not looked up
+_NEW_PATHS_BYTES = 4 << 20
+_SECONDS = 120.0
 _ODD_PATHS = 50  # paths with a line break in them are asked for one by one, so many at most
 _MARKED_BLOB_BYTES = 8 << 20
 _MARKS_BYTES = 64 << 20  # of blobs read in all to look for marks
@@ -84,6 +85,19 @@ def size_blobs(git: GitCommand, repository: Path, sizes: range) -> Sized | None:
     )
 
 
+def new_paths(git: GitCommand, repository: Path, tips: Iterable[str], base: str) -> tuple[bytes, ...]:
+    """Paths of the blobs reachable from ``tips`` and not from ``base``; none when they cannot be told or are many."""
+    lines = [*tips, f"^{base}"]
+    listed = _git(
+        git,
+        repository,
+        ["rev-list", "--objects", "--filter=object:type=blob", "--stdin"],
+        stdin="".join(f"{line}\n" for line in lines).encode("ascii"),
+        limit=_NEW_PATHS_BYTES,
+    )
+    return tuple(path for line in listed.splitlines() if (path := line.partition(b" ")[2]))
+
+
 def find_blobs(git: GitCommand, repository: Path, raws: Iterable[RawFinding]) -> dict[tuple[str, bytes], str]:
     """The blob (hex) at each (commit, path) of ``raws``; pairs that git does not know are left out."""
     wanted = sorted({(raw.commit, raw.path) for raw in raws if raw.commit is not None and raw.blob is None})
@@ -119,8 +133,9 @@ def find_marks(
             by_blob.setdefault(blob, []).append(index)
     marks: dict[int, str] = {}
     for blob, content in _contents(git, repository, sorted(by_blob)):
+        lines = MarkedLines(content)
         for index in by_blob[blob]:
-            reason = inline_mark(content, raws[index].line, lines=raws[index].secret.count(b"\n") + 1)
+            reason = lines.mark(raws[index].line, lines=raws[index].secret.count(b"\n") + 1)
             if reason:
                 marks[index] = reason
     return marks

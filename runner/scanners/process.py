@@ -31,6 +31,7 @@ from . import guardian
 _CANCEL_TICK_SECONDS = 0.1
 _SLACK_SECONDS = guardian.END_SECONDS * 2 + 5  # a keeper that says nothing for so long is lost
 _LOG_TAIL_BYTES = 2000
+_CLOSED = "the guard is closed: nothing can be run any more"
 
 
 class Ended(StrEnum):
@@ -131,6 +132,8 @@ class Guard:
 
         When this process is killed the guardian removes it; when that is killed too, the next guard on the same root.
         """
+        if self._closed:
+            raise RuntimeError(_CLOSED)
         path = self.folder / secrets.token_hex(8)
         path.mkdir(mode=0o700)
         try:
@@ -282,8 +285,7 @@ class Guard:
         """An idle keeper's socket, or a new keeper's; starts the guardian (again) when it is not there."""
         with self._lock:
             if self._closed:
-                msg = "the guard is closed: nothing can be run any more"
-                raise RuntimeError(msg)
+                raise RuntimeError(_CLOSED)
             while self._idle:
                 keeper = self._idle.pop()
                 if not _readable(keeper):  # an idle keeper has nothing to say but its end

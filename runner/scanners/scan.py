@@ -16,9 +16,9 @@ from ...schema.clock import Clock
 from ...schema.errors import SourceFault, TargetFault
 from ...schema.records import Claim, Coverage, Finding, NotScanned, Place, ScanOutcome, ScanReport
 from ...sources.gitcommand import GitCommand
-from .base import Checkouts, HeldRepository, LimitHit, Needs, RawFinding, Reading, ScanFault, ScanJob, Scanner
+from .base import Checkouts, HeldRepository, LimitHit, Needs, RawFinding, Reading, ScanFault, ScanJob, Scanner, Written
 from .identity import FindingsKey, mask, target_identity
-from .places import HeadTree, find_blobs, find_marks, size_blobs, survey_head
+from .places import HeadTree, find_blobs, find_marks, new_paths, size_blobs, survey_head
 from .process import Guard, Limits
 
 R = TypeVar("R", bound=HeldRepository)
@@ -59,15 +59,14 @@ class _Shared(Generic[R]):
         self._context = context
         self._repository = repository
         self._stack = stack
-        self._checkout: tuple[Path, tuple[NotScanned, ...]] | None = None
+        self._checkout: tuple[Path, Written] | None = None
         self._head: HeadTree | None = None
 
-    def checkout(self) -> tuple[Path, tuple[NotScanned, ...]]:
-        """The default branch's tree on disk, without .git, and what of it could not be written."""
+    def checkout(self) -> tuple[Path, Written]:
+        """The default branch's tree on disk, without .git, and what of it was written."""
         if self._checkout is None:
             dest = self._stack.enter_context(self._context.guard.work_folder()) / "tree"
-            written = self._context.checkouts.write_tree(self._repository, dest)
-            self._checkout = (dest, written.not_scanned)
+            self._checkout = (dest, self._context.checkouts.write_tree(self._repository, dest))
         return self._checkout
 
     def head(self) -> HeadTree:
@@ -230,7 +229,12 @@ def _read(
     scanner: Scanner, plan: _Plan, repository: R, context: ScanContext[R], shared: _Shared[R]
 ) -> tuple[Reading, _Plan, tuple[NotScanned, ...]]:
     """Run the scanner; a range that it read nothing of is read again whole, a whole it read nothing of is a failure."""
-    checkout, unwritten = shared.checkout() if scanner.needs is Needs.CHECKOUT else (None, ())
+    checkout: Path | None = None
+    unwritten: tuple[NotScanned, ...] = ()
+    if scanner.needs is Needs.CHECKOUT:
+        checkout, written = shared.checkout()
+        unwritten = written.not_scanned
+        plan = _Plan(blobs=written.files, bytes=written.bytes)
     limits = replace(context.limits, seconds=context.seconds.get(scanner.name, context.limits.seconds))
     while True:
         with context.guard.work_folder() as work:
@@ -247,11 +251,15 @@ def _read(
             return _held_to_count(scanner, reading, plan, repository, context), plan, unwritten
         if not scanner.proves_work or plan.bytes == 0 or reading.bytes_read:
             return reading, plan, unwritten
+        fresh = new_paths(context.git, repository.path, repository.tips, plan.base)
+        if fresh and all(scanner.leaves_out(path) for path in fresh):
+            left_out = NotScanned(reason="file_type", count=plan.blobs)
+            return replace(reading, not_scanned=(*reading.not_scanned, left_out)), plan, unwritten
         plan = _whole(repository, context)
 
 
 def _held_to_count(scanner: Scanner, reading: Reading, plan: _Plan, repository: R, context: ScanContext[R]) -> Reading:
-    """Hold what a whole scan says it read against what git counts: nothing read fails, a part missing is said."""
+    """Hold what a whole scan says it read against what git counts: nothing read fails, what is missing is counted."""
     if not scanner.proves_work or reading.blobs is None or reading.blobs >= plan.blobs:
         return reading
     readable, too_large = plan.blobs if plan.bytes else 0, 0
@@ -260,14 +268,12 @@ def _held_to_count(scanner: Scanner, reading: Reading, plan: _Plan, repository: 
         if sized is None:
             return reading
         readable, too_large = sized.readable, sized.too_large
-    if readable and not reading.blobs:
-        msg = f"{scanner.name} read nothing, though git counts {readable} blobs that it reads"
+    if readable and not reading.blobs and not reading.blobs_found:
+        msg = f"{scanner.name} read nothing, though git counts {readable} blobs that it should read"
         raise ScanFault("scanner_no_work", msg, exit_code=reading.exit_code)
-    missing = readable - reading.blobs if scanner.blob_bytes is not None else 0
-    left_out = [NotScanned(reason="missing_object", count=missing)] if missing > 0 else []
-    if too_large:
-        left_out.append(NotScanned(reason="blob_too_large", count=too_large))
-    return replace(reading, not_scanned=(*reading.not_scanned, *left_out))
+    left_out = (("file_type", readable - reading.blobs), ("blob_too_large", too_large))
+    counted = [NotScanned(reason=reason, count=count) for reason, count in left_out if count > 0]
+    return replace(reading, not_scanned=(*reading.not_scanned, *counted))
 
 
 def _not_scanned(
