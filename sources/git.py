@@ -75,14 +75,14 @@ class _Answer:
 class _Walk:
     """One walk's page in the making, and what decides whether the walk was complete."""
 
-    observations: list[Observation] = field(default_factory=list)
-    not_listed: Counter[str] = field(default_factory=Counter)
-    faults: list[EntryFault] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list[Observation])
+    not_listed: Counter[str] = field(default_factory=Counter[str])
+    faults: list[EntryFault] = field(default_factory=list[EntryFault])
     requests: int = 0
-    listed: set[str] = field(default_factory=set)
+    listed: set[str] = field(default_factory=set[str])
     complete: bool = True
-    unreached: list[SourceFault] = field(default_factory=list)  # roots, lists that could not be read
-    failures: list[SourceFault] = field(default_factory=list)  # addresses that could not be asked
+    unreached: list[SourceFault] = field(default_factory=list[SourceFault])  # roots, lists that could not be read
+    failures: list[SourceFault] = field(default_factory=list[SourceFault])  # addresses that could not be asked
     answers: int = 0
 
     def take_page(self, *, last: bool = False) -> Page:

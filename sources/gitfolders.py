@@ -32,8 +32,8 @@ class FolderWalk:
     root: str  # a real path
     excluded: Collection[str] = ()  # real paths
     complete: bool = True
-    not_listed: Counter[str] = field(default_factory=Counter)
-    faults: list[EntryFault] = field(default_factory=list)
+    not_listed: Counter[str] = field(default_factory=Counter[str])
+    faults: list[EntryFault] = field(default_factory=list[EntryFault])
 
     def find(self) -> Iterator[FoundRepository]:
         """Yield every repository, parents before children, siblings by name.

@@ -8,7 +8,7 @@ processes; a process killed at any moment leaves an entry that the next holder r
 import fcntl
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +80,9 @@ class CheckoutCache:
         return other
 
     @contextmanager
-    def hold(self, address: str, kind: str = "git", *, access: Access | None = None) -> Iterator[Repository]:
+    def hold(
+        self, address: str, kind: str = "git", *, access: Access | None = None
+    ) -> Generator[Repository, None, None]:
         """Bring the copy up to date and keep it locked for the block.
 
         One ``ls-remote`` (nothing but file reads for plain local repositories) proves that nothing changed.
@@ -152,7 +154,7 @@ class CheckoutCache:
         return write_tree(self._git, repository.path, repository.head, dest, limits or TreeLimits())
 
     @contextmanager
-    def _locked(self, key: str, address: str) -> Iterator[None]:
+    def _locked(self, key: str, address: str) -> Generator[None, None, None]:
         handle = os.open(self._locks / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             ends = self._clock.monotonic() + self._lock_seconds
@@ -166,7 +168,7 @@ class CheckoutCache:
             os.close(handle)  # closing lets go of the lock
 
     @contextmanager
-    def _try_locked(self, key: str) -> Iterator[bool]:
+    def _try_locked(self, key: str) -> Generator[bool, None, None]:
         handle = os.open(self._locks / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             yield _take(handle)

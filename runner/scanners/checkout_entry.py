@@ -24,7 +24,7 @@ from .checkout_range import peel
 from .checkout_space import STATE_FILE, folder_bytes
 
 _STATE_VERSION = 1
-_REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+_REFSPECS: tuple[str, ...] = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _MANY_PACKS = 40
 _MANY_REFS = 500
 _REFS_LIMIT = 256 << 20

@@ -57,8 +57,8 @@ class _Listed:
 
 @dataclass(slots=True)
 class _LeftOut:
-    counts: dict[str, int] = field(default_factory=dict)
-    examples: dict[str, list[str]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    examples: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def add(self, reason: str, path: bytes) -> None:
         self.counts[reason] = self.counts.get(reason, 0) + 1
