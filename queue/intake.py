@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ..schema.records import Observation, ObserveCounts, TimeState
+from .arrays import blobs, flags, ints, texts, times
 from .cycles import fence
 from .renames import rename
 from .sources import FOLDED_KINDS
@@ -94,33 +95,52 @@ def _age(record: Observation) -> float:
 
 
 def _columns(records: Sequence[Observation]) -> dict[str, object]:
+    """The records as the statements take them: one array literal a column."""
     words: list[str] = []
-    times: list[datetime | None] = []
+    moments: list[datetime | None] = []
     for record in records:
         word, time = record.time_state, record.remote_modified_at
         # A time without an offset is malformed, whatever the adapter says of it (T10).
         if word is TimeState.VALID and (time is None or time.tzinfo is None):
             word = TimeState.MISSING if time is None else TimeState.INVALID
         words.append(word.value)
-        times.append(time if word is TimeState.VALID else None)
+        moments.append(time if word is TimeState.VALID else None)
+    digest = TimeState.MISSING.value
     return {
-        "names": [record.name for record in records],
-        "provider_ids": [record.provider_id or "" for record in records],
-        "display_names": [record.display_name for record in records],
-        "addresses": [record.address for record in records],
-        "attributes": [_json(record.attributes) for record in records],
-        "revisions": [record.revision for record in records],
-        "times": times,
-        "words": words,
-        "digests": [
-            word == TimeState.MISSING and record.revision is not None
-            for word, record in zip(words, records, strict=True)
-        ],
+        "names": texts([record.name for record in records]),
+        "provider_ids": texts([record.provider_id or "" for record in records]),
+        "display_names": texts([record.display_name for record in records]),
+        "addresses": texts([record.address for record in records]),
+        "attributes": texts(_attributes(records)),
+        "revisions": blobs([record.revision for record in records]),
+        "times": times(moments),
+        "words": texts(words),
+        "digests": flags(
+            [word == digest and record.revision is not None for word, record in zip(words, records, strict=True)]
+        ),
     }
 
 
-def _json(attributes: Mapping[str, object]) -> str:
-    return json.dumps(dict(attributes), sort_keys=True) if attributes else "{}"
+def _attributes(records: Sequence[Observation]) -> list[str]:
+    """Attributes as JSON; a page has few distinct ones, so each is written once."""
+    written: dict[object, str] = {}
+    column: list[str] = []
+    for record in records:
+        attributes = record.attributes
+        if not attributes:
+            column.append("{}")
+            continue
+        key: object = tuple(attributes.items())
+        try:
+            text = written.get(key)
+        except TypeError:  # a list among the values
+            text, key = None, None
+        if text is None:
+            text = json.dumps(dict(attributes), sort_keys=True)
+            if key is not None:
+                written[key] = text
+        column.append(text)
+    return column
 
 
 def _turn(  # noqa: PLR0913 - one turn of observe
@@ -157,9 +177,13 @@ def _turn(  # noqa: PLR0913 - one turn of observe
         moved = _write(conn, [(record, found, cold) for record, found, _, cold in writes if found is not None], common)
         counts = replace(counts, moved_count=counts.moved_count + moved)
     if admit and (new := [record for record, _, _, _ in by_act.get("new", ())]):
-        added = {row[0] for row in fetch(conn, "observe_insert", _columns(new) | common)}
+        ids = {name: target_id for target_id, name in fetch(conn, "observe_insert", _columns(new) | common)}
+        added = [record for record in new if record.name in ids]
+        if added:
+            values = _columns(added) | common | {"ids": ints([ids[record.name] for record in added])}
+            change(conn, "observe_admit", values)
         counts = replace(counts, queued_new_count=counts.queued_new_count + len(added))
-        again += [record for record in new if record.name not in added]
+        again += [record for record in new if record.name not in ids]
     return counts, again
 
 
@@ -169,11 +193,11 @@ def _write(
     """Write what moved; gives how many targets' times went forward."""
     ids = [target_id for _, target_id, _ in writes]
     fetch(conn, "lock_targets", {"ids": ids})
-    moved = fetch(conn, "observe_update", _columns([record for record, _, _ in writes]) | common | {"ids": ids})
+    moved = fetch(conn, "observe_update", _columns([record for record, _, _ in writes]) | common | {"ids": ints(ids)})
     back = {row[0] for row in moved if row[2]}
     cold = [(record, target_id) for record, target_id, redressed in writes if redressed or target_id in back]
     if cold:
-        values = _columns([record for record, _ in cold]) | common | {"ids": [target_id for _, target_id in cold]}
+        values = _columns([record for record, _ in cold]) | common | {"ids": ints([target_id for _, target_id in cold])}
         change(conn, "observe_redress", values)
     if any(row[3] == "pending" for row in moved if row[2]):
         announce(conn)

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from ..schema.records import Admission, Claim, Coverage, WorkerIdentity
+from .arrays import ints, times
 from .statements import Conn, change, fetch
 
 RANKS = 6  # 0-2 requested, 3-5 the rest, by priority
@@ -217,8 +218,8 @@ def heartbeat(
         "heartbeat",
         {
             "worker": worker,
-            "ids": [target_id for target_id, _ in held],
-            "tokens": [token for _, token in held],
+            "ids": ints([target_id for target_id, _ in held]),
+            "tokens": ints([token for _, token in held]),
             "lease": lease,
             "now": now,
         },

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import random as _random
+from typing import Any
 
 from ..schema.records import Completion, ScanReport, Settled, State
+from .arrays import blobs, flags, ints, reals, texts, times
 from .backoff import backoff
 from .findings import store
-from .statements import Conn, change, fetch, numbers, said, words
+from .statements import Conn, change, fetch
 
 MAX_ATTEMPTS = 5
 _SECOND = timedelta(seconds=1)
@@ -84,14 +86,14 @@ def complete(  # noqa: PLR0913 - what a test hands in
         conn,
         "complete",
         {
-            "ids": numbers([each.target_id for each in handed]),
-            "tokens": numbers([each.lease_token for each in handed]),
-            "covered": said([each.covered_revision for each in handed]),
-            "recheck": said([each.recheck_at for each in handed]),
-            "owing": owing if any(owing) else None,
-            "delays": [backoff(max(1, tries[index]), random) / _SECOND for index in newest.values()] if any(owing) else None,
-            "findings": numbers([sum(len(report.findings) for report in each.reports) for each in handed]),
-            "results": words([_result(each.reports) for each in handed]),
+            "ids": ints([each.target_id for each in handed]),
+            "tokens": ints([each.lease_token for each in handed]),
+            "covered": _said(blobs, [each.covered_revision for each in handed]),
+            "recheck": _said(times, [each.recheck_at for each in handed]),
+            "owing": flags(owing) if any(owing) else None,
+            "delays": reals([backoff(max(1, tries[index]), random) / _SECOND for index in newest.values()]) if any(owing) else None,
+            "findings": ints([sum(len(report.findings) for report in each.reports) for each in handed]),
+            "results": _said(texts, [_result(each.reports) for each in handed]),
             "max_attempts": max_attempts,
             "now": now,
         },
@@ -177,20 +179,18 @@ def _end(
     if not items:
         return []
     unique = {(item[0], item[1]): item for item in reversed(items)}
-    ids, tokens, acts, delays, untils, codes, messages = (
-        list(column) for column in zip(*unique.values(), strict=True)
-    )
+    ids, tokens, acts, delays, untils, codes, messages = zip(*unique.values(), strict=True)
     rows = fetch(
         conn,
         "end_claim",
         {
-            "ids": ids,
-            "tokens": tokens,
-            "acts": acts,
-            "delays": delays,
-            "untils": untils,
-            "codes": codes,
-            "messages": messages,
+            "ids": ints(ids),
+            "tokens": ints(tokens),
+            "acts": texts(acts),
+            "delays": reals(delays),
+            "untils": times(untils),
+            "codes": texts(codes),
+            "messages": texts(messages),
             "max_attempts": max_attempts,
             "now": now,
         },
@@ -208,6 +208,11 @@ def _settle(handed: Sequence[tuple[int, int]], states: dict[tuple[int, int], Sta
             Settled(target_id=target_id, lease_token=lease_token, accepted=state is not None, state=state)
         )
     return settled
+
+
+def _said(literal: Callable[[list[Any]], str], values: list[Any]) -> str | None:
+    """The array literal, or NULL for the whole array when no value is set: nothing to parse, nothing to send."""
+    return literal(values) if any(value is not None for value in values) else None
 
 
 def _result(reports: Sequence[ScanReport]) -> str | None:

@@ -78,7 +78,8 @@ leased AS (
         scan_moves = h.moves, deferred_reason = NULL
     FROM moment
     WHERE h.id = ANY (ARRAY (SELECT p.id FROM picked AS p))
-    RETURNING h.*
+    RETURNING h.id, h.lease_token, h.source_id, h.admission, h.attempts, h.scan_remote_modified_at, h.scan_started_at, h.scan_request_no,
+        h.observed_revision, h.lease_expires_at, h.rank, h.not_before
 )
 SELECT
     l.id, l.lease_token, s.name, s.kind, t.normalized_target, t.display_name, t.address, t.provider_id, t.attributes::text,

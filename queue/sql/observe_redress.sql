@@ -6,4 +6,4 @@ SET display_name = u.display_name, address = u.address, attributes = u.attribute
     retired_at = CASE WHEN %(admit)s THEN NULL ELSE t.retired_at END
 FROM unnest(%(ids)s::bigint[], %(display_names)s::text[], %(addresses)s::text[], %(attributes)s::jsonb[], %(provider_ids)s::text[])
     AS u (id, display_name, address, attributes, provider_id)
-WHERE t.id = ANY (%(ids)s::bigint[]) AND t.id = u.id
+WHERE t.id = u.id

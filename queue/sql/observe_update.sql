@@ -8,14 +8,11 @@ WITH page AS MATERIALIZED (
         AND u.at <= coalesce(%(now)s::timestamptz, now()) + %(skew)s::interval THEN u.at END AS at
     FROM unnest(%(ids)s::bigint[], %(revisions)s::bytea[], %(times)s::timestamptz[], %(digests)s::boolean[]) AS u (id, revision, at, digest)
 ),
-held AS MATERIALIZED (
-    SELECT q.* FROM target_hot AS q WHERE q.id = ANY (%(ids)s::bigint[])
-),
 judged AS MATERIALIZED (
     SELECT p.id, p.revision, v.*, s.policy, s.yield_mean, s.gap_days, s.h_days
     FROM page AS p
-    JOIN held AS h ON h.id = p.id
-    JOIN source AS s ON s.id = h.source_id
+    CROSS JOIN LATERAL (SELECT q.* FROM target_hot AS q WHERE q.id = p.id OFFSET 0) AS h
+    CROSS JOIN LATERAL (SELECT q.* FROM source AS q WHERE q.id = h.source_id OFFSET 0) AS s
     CROSS JOIN LATERAL (
     SELECT a.*, CASE
         WHEN target_changed(a.remote, h.scan_remote_modified_at, h.scan_started_at, h.completed_at) IS NOT TRUE THEN h.changed_at
@@ -56,6 +53,6 @@ SET remote_modified_at = v.remote, observed_revision = coalesce(v.revision, h.ob
     attempts = CASE WHEN v.back THEN 0 ELSE h.attempts END,
     not_before = CASE WHEN v.back THEN v.wall ELSE h.not_before END
 FROM judged AS v
-WHERE h.id = ANY (%(ids)s::bigint[]) AND h.id = v.id
+WHERE h.id = v.id
     AND (v.moved OR v.back OR v.revision IS NOT NULL AND v.revision IS DISTINCT FROM h.observed_revision)
 RETURNING h.id, v.moved, v.back, h.state::text

@@ -23,21 +23,24 @@ ended AS (
         not_before = greatest(h.not_before, moment.at), lease_owner = NULL, lease_expires_at = NULL
     FROM moment
     WHERE h.id = ANY (ARRAY (SELECT e.id FROM expired AS e)) AND h.state = 'in_progress' AND h.lease_expires_at < moment.at
-    RETURNING h.id, h.state, h.source_id, h.lease_token
+    RETURNING h.id, h.state, h.source_id, moment.at
+),
+told AS MATERIALIZED (
+    SELECT e.id, e.state, e.source_id, e.at, x.lease_token, x.lease_owner, x.lease_expires_at, x.admission, x.attempts, x.scan_started_at
+    FROM ended AS e JOIN expired AS x ON x.id = e.id
 ),
 noted AS (
     UPDATE target AS t
-    SET last_error_code = 'lease_expired', last_error = 'the worker vanished while it held the lease', last_error_at = moment.at,
-        retired_at = CASE WHEN e.state = 'retired' THEN moment.at ELSE t.retired_at END
-    FROM ended AS e, moment
-    WHERE t.id = ANY (ARRAY (SELECT id FROM expired)) AND e.id = t.id AND e.state IN ('failed', 'retired')
+    SET last_error_code = 'lease_expired', last_error = 'the worker vanished while it held the lease', last_error_at = e.at,
+        retired_at = CASE WHEN e.state = 'retired' THEN e.at ELSE t.retired_at END
+    FROM told AS e
+    WHERE t.id = e.id AND e.state IN ('failed', 'retired')
 ),
 kept AS (
     INSERT INTO target_history (
         target_id, lease_token, claimed_at, finished_at, worker, source_id, outcome, admission, attempts, error_code
     )
-    SELECT x.id, x.lease_token, x.scan_started_at, moment.at, x.lease_owner, e.source_id, 'expired', x.admission, x.attempts, 'lease_expired'
-    FROM ended AS e JOIN expired AS x ON x.id = e.id CROSS JOIN moment
+    SELECT e.id, e.lease_token, e.scan_started_at, e.at, e.lease_owner, e.source_id, 'expired', e.admission, e.attempts, 'lease_expired'
+    FROM told AS e
 )
-SELECT e.state::text, moment.at - x.lease_expires_at
-FROM ended AS e JOIN expired AS x ON x.id = e.id CROSS JOIN moment
+SELECT state::text, at - lease_expires_at FROM told
