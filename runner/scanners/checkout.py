@@ -55,17 +55,19 @@ class CheckoutCache:
         limit_bytes: int,
         max_blob_bytes: int | None = None,
         lock_seconds: float = 600.0,
+        tree_limits: TreeLimits | None = None,
     ) -> None:
         """``limit_bytes`` bounds the whole cache, as far as entries are not held.
 
         ``max_blob_bytes`` leaves larger blobs out of copies (counted as not scanned); ``lock_seconds`` is how long to
-        wait for an entry that another worker holds.
+        wait for an entry that another worker holds; ``tree_limits`` bounds every written tree.
         """
         self.root = root
         self._git = git
         self._clock = clock
         self._limits = EntryLimits(max_blob_bytes=max_blob_bytes)
         self._lock_seconds = lock_seconds
+        self._tree_limits = tree_limits or TreeLimits()
         self._locks = root / "locks"
         self._entries = root / "entries"
         for folder in (self._locks, self._entries):
@@ -151,7 +153,7 @@ class CheckoutCache:
 
     def write_tree(self, repository: Repository, dest: Path, limits: TreeLimits | None = None) -> TreeWritten:
         """Write the default branch's files into the new folder ``dest``, without filters, hooks or links."""
-        return write_tree(self._git, repository.path, repository.head, dest, limits or TreeLimits())
+        return write_tree(self._git, repository.path, repository.head, dest, limits or self._tree_limits)
 
     @contextmanager
     def _locked(self, key: str, address: str) -> Generator[None, None, None]:

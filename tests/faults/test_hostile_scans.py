@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from resweep.runner.scanners.checkout_tree import TreeLimits
 from resweep.runner.scanners.detect_secrets import DetectSecrets
 from resweep.runner.scanners.process import Limits
 from resweep.runner.scanners.scan import scan_target
@@ -39,7 +40,7 @@ BLIND = {
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path / "data", limits=LIMITS) as made:
+    with bench(tmp_path / "data", limits=LIMITS, tree_limits=TreeLimits(max_files=5_000)) as made:
         yield made
 
 

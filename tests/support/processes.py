@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from resweep.runner.scanners.checkout import CheckoutCache, Repository
+from resweep.runner.scanners.checkout_tree import TreeLimits
 from resweep.runner.scanners.identity import FindingsKey
 from resweep.runner.scanners.kingfisher import Kingfisher, KingfisherSettings
 from resweep.runner.scanners.process import Guard, Limits
@@ -118,13 +119,24 @@ class Bench:
 
 
 @contextlib.contextmanager
-def bench(folder: Path, *, limits: Limits | None = None, max_blob_bytes: int | None = None) -> Iterator[Bench]:
+def bench(
+    folder: Path,
+    *,
+    limits: Limits | None = None,
+    max_blob_bytes: int | None = None,
+    tree_limits: TreeLimits | None = None,
+) -> Iterator[Bench]:
     """Wire the real parts; the guard is closed at the end."""
     with Guard(folder / "runs") as guard:
         runner = guard.command_runner()
         command = GitCommand.prepare(folder / "git", runner)
         cache = CheckoutCache(
-            folder / "checkouts", git=command, clock=SystemClock(), limit_bytes=1 << 30, max_blob_bytes=max_blob_bytes
+            folder / "checkouts",
+            git=command,
+            clock=SystemClock(),
+            limit_bytes=1 << 30,
+            max_blob_bytes=max_blob_bytes,
+            tree_limits=tree_limits,
         )
         context = ScanContext(
             guard=guard,
