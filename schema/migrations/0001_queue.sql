@@ -96,34 +96,23 @@ CREATE TABLE target (
 CREATE UNIQUE INDEX target_provider ON target (source_id, provider_id) WHERE provider_id IS NOT NULL;
 CREATE INDEX target_absent ON target (source_id, absent_since) WHERE absent_since IS NOT NULL;
 
+-- The order of the columns is measured: what claims and completions change stands at the end, so that the rest of the row is left out
+-- of the WAL (a common prefix is, when the new version lies in the same page); fillfactor leaves it the place to.
 CREATE TABLE target_hot (
-    -- 8 bytes
     id bigint PRIMARY KEY,
     not_before timestamptz NOT NULL CHECK (isfinite(not_before)),
-    lease_token bigint NOT NULL DEFAULT 0 CHECK (lease_token >= 0),
     request_no bigint NOT NULL DEFAULT 0,
-    scan_request_no bigint NOT NULL DEFAULT 0,
-    -- 4 and 2 bytes
     source_id integer NOT NULL,
-    state target_state NOT NULL DEFAULT 'pending',
     admission admission_class NOT NULL DEFAULT 'new',
-    attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     deferrals integer NOT NULL DEFAULT 0 CHECK (deferrals >= 0),
     moves integer NOT NULL DEFAULT 0 CHECK (moves >= 0),
-    scan_moves integer NOT NULL DEFAULT 0 CHECK (scan_moves >= 0),
     mv_n real NOT NULL DEFAULT 0,
     mv_t real NOT NULL DEFAULT 0,
     yl_f real NOT NULL DEFAULT 0,
     yl_m real NOT NULL DEFAULT 0,
     priority smallint NOT NULL DEFAULT 1 CHECK (priority BETWEEN 0 AND 2),
     rank smallint NOT NULL GENERATED ALWAYS AS (target_rank(admission, priority)) STORED,
-    -- what may be absent
-    lease_owner uuid,
-    lease_expires_at timestamptz,  -- in no index: a heartbeat stays a heap-only update
     remote_modified_at timestamptz CHECK (remote_modified_at >= '1990-01-01 00:00:00+00' AND isfinite(remote_modified_at)),
-    scan_remote_modified_at timestamptz,
-    scan_started_at timestamptz,
-    completed_at timestamptz,
     requested_at timestamptz,
     changed_at timestamptz,
     mv_at timestamptz,
@@ -135,6 +124,17 @@ CREATE TABLE target_hot (
     retire_reason text,
     observed_revision bytea CHECK (octet_length(observed_revision) <= 64),
     covered_revision bytea CHECK (octet_length(covered_revision) <= 64),
+    -- from here on: changed by every claim or completion
+    state target_state NOT NULL DEFAULT 'pending',
+    attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    scan_moves integer NOT NULL DEFAULT 0 CHECK (scan_moves >= 0),
+    lease_token bigint NOT NULL DEFAULT 0 CHECK (lease_token >= 0),
+    scan_request_no bigint NOT NULL DEFAULT 0,
+    scan_remote_modified_at timestamptz,
+    scan_started_at timestamptz,
+    completed_at timestamptz,
+    lease_expires_at timestamptz,  -- in no index: a heartbeat stays a heap-only update
+    lease_owner uuid,
     CONSTRAINT hot_lease CHECK ((state = 'in_progress') = (lease_owner IS NOT NULL)
         AND (lease_owner IS NULL) = (lease_expires_at IS NULL)),
     CONSTRAINT hot_claimed CHECK (state <> 'in_progress' OR (attempts > 0 AND scan_started_at IS NOT NULL)),
@@ -151,7 +151,7 @@ CREATE TABLE target_hot (
     CONSTRAINT hot_changed CHECK ((changed_at IS NULL) = (sort_key IS NULL)),
     CONSTRAINT hot_sorted CHECK (state <> 'done' OR sort_key IS NOT NULL
         OR target_changed(remote_modified_at, scan_remote_modified_at, scan_started_at, completed_at) IS NOT TRUE)
-);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 -- Claims: within (source, rank) by not_before, then id.
 CREATE INDEX target_ready ON target_hot (source_id, rank, not_before, id)
     WHERE state IN ('pending', 'deferred') AND reserved_by IS NULL;
