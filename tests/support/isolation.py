@@ -89,6 +89,10 @@ def _statement(name: str, arguments: Mapping[str, str], without: Guard | None) -
     """One statement file with literals for parameters, in a form that fits between the braces of a spec."""
     room, _, file = name.rpartition("/")
     text = (_ROOT / (room or "queue") / "sql" / f"{file}.sql").read_text("utf-8")
+    wanted = set(re.findall(r"%\((\w+)\)s", text))
+    if unknown := set(arguments) - wanted:
+        message = f"{name}.sql takes {sorted(wanted)}, not {sorted(unknown)}"
+        raise LookupError(message)
     if without is not None and without.statement == name:
         for words, instead in without.edits:
             if words not in text:
@@ -96,10 +100,6 @@ def _statement(name: str, arguments: Mapping[str, str], without: Guard | None) -
                 raise LookupError(message)
             text = text.replace(words, instead)
     text = re.sub(r"--[^\n]*", "", text).strip().rstrip(";")
-    wanted = set(re.findall(r"%\((\w+)\)s", text))
-    if unknown := set(arguments) - wanted:
-        message = f"{name}.sql takes {sorted(wanted)}, not {sorted(unknown)}"
-        raise LookupError(message)
     text = re.sub(r"%\((\w+)\)s", lambda match: arguments.get(match[1], "NULL"), text).replace("%%", "%")
     # The spec language ends a block at the first closing brace, even inside a literal.
     text = text.replace("'{}'", "E'\\x7B\\x7D'")
