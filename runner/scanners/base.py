@@ -14,7 +14,8 @@ from typing import Protocol, TypeVar
 
 from ...schema.errors import ResweepError
 from ...schema.records import NotScanned
-from .process import Guard, Limits
+from .limits import Limits
+from .process import Guard
 
 R_contra = TypeVar("R_contra", contravariant=True)
 

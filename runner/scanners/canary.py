@@ -15,7 +15,8 @@ from ...schema.errors import SourceFault
 from ...sources.gitcommand import GitCommand
 from .base import Needs, ScanFault, ScanJob, Scanner
 from .identity import redact
-from .process import Guard, Limits
+from .limits import Limits
+from .process import Guard
 
 FILE = "settings.env"
 _LIMITS = Limits(seconds=300.0)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from .base import LimitHit, ScanFault, ScanInterrupted, ScanJob
 from .identity import redact
-from .process import Ended, Guard, Limits, ProcessResult, read_tail
+from .limits import Ended, Limits, ProcessResult
+from .process import Guard, read_tail
 
 _TAIL_BYTES = 64 << 10
 _MESSAGE_CHARACTERS = 600
@@ -150,9 +151,7 @@ def version_of(guard: Guard, argv: Sequence[str], *, name: str) -> str:
         home = work / "home"
         (home / "tmp").mkdir(parents=True)
         stdout, stderr = work / "stdout", work / "stderr"
-        result = guard.run(
-            argv, cwd=home, env=environment(home), limits=_VERSION_LIMITS, stdout=stdout, stderr=stderr
-        )
+        result = guard.run(argv, cwd=home, env=environment(home), limits=_VERSION_LIMITS, stdout=stdout, stderr=stderr)
         text = (read_tail(stdout, _TAIL_BYTES) + b"\n" + read_tail(stderr, _TAIL_BYTES)).decode("utf-8", "replace")
     if result.ended is not Ended.EXIT or result.exit_code != 0:
         msg = f"{name}: {argv[0]} did not tell its version ({result.ended}, exit {result.exit_code}): {result.error}"

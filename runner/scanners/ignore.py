@@ -14,8 +14,9 @@ _MARK = re.compile(
     rb"pragma:[ \t]*(?:allow|white)list[ \t]+secret\b",
     re.IGNORECASE,
 )
-_MARK_NEXT = re.compile(rb"resweep:[ \t]*ignore-next-line\b|pragma:[ \t]*(?:allow|white)list[ \t]+nextline[ \t]+secret\b",
-                        re.IGNORECASE)
+_MARK_NEXT = re.compile(
+    rb"resweep:[ \t]*ignore-next-line\b|pragma:[ \t]*(?:allow|white)list[ \t]+nextline[ \t]+secret\b", re.IGNORECASE
+)
 _COMMENT_END = re.compile(rb"\*/|-->|#\}|%>")
 _REASON_CHARACTERS = 200
 _LINE_BYTES = 20_000  # a mark stands near its secret; a longer line is cut

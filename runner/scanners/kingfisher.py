@@ -34,7 +34,8 @@ from typing import Any
 from . import severity
 from .base import Needs, RawFinding, Reading, ScanFault, ScanJob
 from .command import Finished, execute, printable, require_version, said, version_of
-from .process import Guard, Limits
+from .limits import Limits
+from .process import Guard
 
 MINIMUM_VERSION = (2, 14, 0)
 BELOW_VERSION = (3,)
@@ -131,7 +132,9 @@ class Kingfisher:
         if self._settings.program:
             return self._settings.program
         try:
-            from kingfisher import get_binary_path  # noqa: PLC0415 - the wheel is needed only when nothing is set
+            from kingfisher import (  # type: ignore[import-untyped]  # noqa: PLC0415 - needed only when nothing is set
+                get_binary_path,
+            )
 
             return str(get_binary_path())
         except (ImportError, FileNotFoundError) as error:
@@ -268,4 +271,3 @@ def _findings(items: Iterable[Mapping[str, Any]]) -> Iterator[RawFinding]:
             commit=commit,
             blob=blob,
         )
-

@@ -52,9 +52,7 @@ def survey_head(git: GitCommand, repository: Path, head: str | None) -> HeadTree
             attributes = attributes or path.rpartition(b"/")[2] == b".gitattributes"
     missing: list[NotScanned] = []
     if submodules:
-        missing.append(
-            NotScanned(reason="submodule", count=len(submodules), examples=tuple(submodules[:_EXAMPLES]))
-        )
+        missing.append(NotScanned(reason="submodule", count=len(submodules), examples=tuple(submodules[:_EXAMPLES])))
     if attributes:  # without one, no file of the tree is kept in LFS
         pointers = _lfs_pointers(git, repository, blobs)
         if pointers:
@@ -170,10 +168,10 @@ def _contents(git: GitCommand, repository: Path, blobs: Sequence[str]) -> Iterab
     wanted: list[tuple[str, int]] = []
     total = 0
     for line in sized.splitlines():
-        name, _, text = line.partition(b" ")
+        object_id, _, text = line.partition(b" ")
         size = int(text) if text.isdigit() else _MARKED_BLOB_BYTES + 1
         if size <= _MARKED_BLOB_BYTES and total + size <= _MARKS_BYTES:
-            wanted.append((name.decode("ascii"), size))
+            wanted.append((object_id.decode("ascii"), size))
             total += size
     output = _git(
         git,
@@ -192,7 +190,12 @@ def _contents(git: GitCommand, repository: Path, blobs: Sequence[str]) -> Iterab
 
 
 def _git(
-    git: GitCommand, repository: Path, arguments: Sequence[str], *, stdin: bytes | None = None, limit: int = _LISTING_LIMIT
+    git: GitCommand,
+    repository: Path,
+    arguments: Sequence[str],
+    *,
+    stdin: bytes | None = None,
+    limit: int = _LISTING_LIMIT,
 ) -> bytes:
     """Output of a git command over our copy; empty when it failed: places are then less exact, not lost."""
     result = git.run(arguments, git_dir=repository, seconds=_SECONDS, output_limit_bytes=limit, stdin=stdin)

@@ -19,75 +19,30 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import IO
 
 from ...sources.base import CommandResult, CommandRunner
-from . import guardian
+from .foldertree import remove_tree
+from .leftovers import MARKER, SWEEP_LOCK, kill_marked, locked, sweep
+from .limits import Ended, Limits, ProcessResult
+from .processtree import END_SECONDS, LINUX
 
 _CANCEL_TICK_SECONDS = 0.1
-_SLACK_SECONDS = guardian.END_SECONDS * 2 + 5  # a keeper that says nothing for so long is lost
+_SLACK_SECONDS = END_SECONDS * 2 + 5  # a keeper that says nothing for so long is lost
 _LOG_TAIL_BYTES = 2000
+# The guardian's interpreter sees neither site-packages nor this package: only the files of this folder that it names.
+_BOOT = """
+import sys, types
+package = types.ModuleType("resweep_guardian")
+package.__path__ = [sys.argv[1]]
+sys.modules["resweep_guardian"] = package
+from resweep_guardian.guardian import main
+sys.exit(main(sys.argv[2:]))
+"""
 _CLOSED = "the guard is closed: nothing can be run any more"
-
-
-class Ended(StrEnum):
-    """Why a run is over; a closed set. Everything but ``EXIT`` means that the work is not whole."""
-
-    EXIT = "exit"  # it ended by itself, with whatever exit code
-    TIME = "time"
-    MEMORY = "memory"
-    PROCESSES = "processes"
-    OUTPUT = "output"  # stdout or stderr grew over its limit
-    FILE_SIZE = "file_size"
-    DISK = "disk"  # the private folder grew over its limit
-    CANCELLED = "cancelled"  # the caller's event was set (lost lease, shutdown)
-    NOT_STARTED = "not_started"  # no such program, no permission
-    LOST = "lost"  # the guardian's keeper died; the run was ended, its result is not known
-
-
-LIMITS_HIT = frozenset({Ended.TIME, Ended.MEMORY, Ended.PROCESSES, Ended.OUTPUT, Ended.FILE_SIZE, Ended.DISK})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one run may use. Bytes and seconds; the defaults are those of ``scan.*`` in the configuration.
-
-    Memory is what is resident of all processes of the run together, looked at every 50 ms: an address space limit
-    would break programs that reserve far more than they touch.
-    """
-
-    seconds: float = 1800.0
-    memory_bytes: int = 2048 << 20
-    processes: int = 256
-    file_bytes: int = 2048 << 20  # of one file
-    output_bytes: int = 64 << 20  # of stdout and of stderr, each
-    work_bytes: int = 4096 << 20  # of everything in the private folder
-    open_files: int = 4096
-    grace_seconds: float = 0.25  # between SIGTERM and SIGKILL when time is up or the run is cancelled
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessResult:
-    """How a run ended. ``exit_code`` is negative for a signal, as in ``subprocess``."""
-
-    ended: Ended
-    exit_code: int
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    peak_memory_bytes: int = 0
-    peak_processes: int = 0
-    stragglers: int = 0  # processes that were still there when it ended, and were killed
-    left_behind: int = 0  # processes that even SIGKILL did not end in time
-    error: str | None = None
-
-    @property
-    def limit(self) -> str | None:
-        """The limit that was hit, as a word of the closed set, or None."""
-        return self.ended.value if self.ended in LIMITS_HIT else None
 
 
 class Guard:
@@ -109,8 +64,8 @@ class Guard:
         self._idle: list[socket.socket] = []
         self._busy: set[socket.socket] = set()
         self._closed = False
-        with _locked(root / "sweep.lock"):
-            self._swept = _sweep(root)
+        with locked(root / SWEEP_LOCK):
+            self._swept = sweep(root)
             self._held = os.open(root / f"{self._owner}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._held, fcntl.LOCK_EX)
             self.folder = root / self._owner
@@ -139,7 +94,7 @@ class Guard:
         try:
             yield path
         finally:
-            guardian.remove_tree(str(path))
+            remove_tree(str(path))
 
     def run(
         self,
@@ -213,10 +168,10 @@ class Guard:
                 self._control = None
             if self._process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(guardian.END_SECONDS + _SLACK_SECONDS)
+                    self._process.wait(END_SECONDS + _SLACK_SECONDS)
                 self._process = None
             if self._held >= 0:
-                guardian.remove_tree(str(self.folder))
+                remove_tree(str(self.folder))
                 (self._root / f"{self._owner}.lock").unlink(missing_ok=True)
                 os.close(self._held)
                 self._held = -1
@@ -249,7 +204,7 @@ class Guard:
             {
                 "argv": list(argv),
                 "cwd": str(cwd),
-                "env": {**env, guardian.MARKER: marker},
+                "env": {**env, MARKER: marker},
                 "scratch": str(scratch) if scratch else None,
                 "grace": limits.grace_seconds,
                 "limits": {
@@ -327,7 +282,9 @@ class Guard:
                     self._python,
                     "-I",
                     "-S",
-                    guardian.__file__,
+                    "-c",
+                    _BOOT,
+                    str(Path(__file__).parent),
                     str(theirs.fileno()),
                     str(self._held),
                     str(self.folder),
@@ -364,29 +321,9 @@ def command_runner(guard: Guard | None = None) -> CommandRunner:
     return (guard or _shared_guard()).command_runner()
 
 
-def kill_marked(marker: str) -> int:
-    """Kill every process of ours whose environment carries ``marker`` (a prefix); say how many. Linux only."""
-    if not guardian.LINUX:
-        return 0
-    wanted = f"{guardian.MARKER}={marker}".encode()
-    killed: set[int] = set()
-    for _ in range(20):
-        found = False
-        for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) != os.getpid() and _carries(name, wanted):
-                found = True
-                killed.add(int(name))
-                with contextlib.suppress(OSError):
-                    os.kill(int(name), signal.SIGKILL)
-        if not found:
-            break
-        time.sleep(0.01)
-    return len(killed)
-
-
 def guarantees() -> tuple[str, ...]:
     """What this platform cannot hold a scanner to, one sentence each; empty where everything holds (Linux)."""
-    if guardian.LINUX:
+    if LINUX:
         return ()
     return (
         "a scanner's processes that leave its process group are not killed (no subreaper on this platform)",
@@ -406,45 +343,8 @@ def read_tail(path: Path, limit_bytes: int) -> bytes:
         return b""
 
 
-def _carries(pid: str, wanted: bytes) -> bool:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:
-        return any(entry.startswith(wanted) for entry in environ.read().split(b"\0"))
-    return False
-
-
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _sweep(root: Path) -> int:
-    """Remove the folders of owners that are dead, and end their processes: whose lock is free is dead."""
-    removed = 0
-    for lock in root.glob("*.lock"):
-        if lock.name == "sweep.lock":
-            continue
-        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
-            kill_marked(f"{lock.stem}:")
-            guardian.remove_tree(str(lock.with_suffix("")))
-            lock.unlink(missing_ok=True)
-            removed += 1
-        finally:
-            os.close(fd)
-    return removed
 
 
 @contextlib.contextmanager
@@ -504,5 +404,19 @@ def _readable(source: socket.socket) -> bool:
 
 
 def _as_result(answer: Mapping[str, object]) -> ProcessResult:
-    known = {key: value for key, value in answer.items() if key in ProcessResult.__dataclass_fields__}
-    return ProcessResult(**{"exit_code": -int(signal.SIGKILL), **known, "ended": Ended(str(answer["ended"]))})
+    def number(key: str) -> float:
+        value = answer.get(key, 0)
+        return value if isinstance(value, (int, float)) else 0
+
+    error = answer.get("error")
+    return ProcessResult(
+        ended=Ended(str(answer["ended"])),
+        exit_code=int(number("exit_code")) if "exit_code" in answer else -int(signal.SIGKILL),
+        seconds=number("seconds"),
+        cpu_seconds=number("cpu_seconds"),
+        peak_memory_bytes=int(number("peak_memory_bytes")),
+        peak_processes=int(number("peak_processes")),
+        stragglers=int(number("stragglers")),
+        left_behind=int(number("left_behind")),
+        error=str(error) if error else None,
+    )

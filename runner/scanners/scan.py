@@ -18,8 +18,9 @@ from ...schema.records import Claim, Coverage, Finding, NotScanned, Place, ScanO
 from ...sources.gitcommand import GitCommand
 from .base import Checkouts, HeldRepository, LimitHit, Needs, RawFinding, Reading, ScanFault, ScanJob, Scanner, Written
 from .identity import FindingsKey, mask, target_identity
+from .limits import Limits
 from .places import HeadTree, find_blobs, find_marks, new_paths, size_blobs, survey_head
-from .process import Guard, Limits
+from .process import Guard
 
 R = TypeVar("R", bound=HeldRepository)
 
@@ -91,7 +92,9 @@ def scan_target(
     last = {row.scanner: row for row in coverage}
     with ExitStack() as stack:
         shared = _Shared(context, repository, stack)
-        return tuple(_scan_one(claim, scanner, last.get(scanner.name), repository, context, shared) for scanner in scanners)
+        return tuple(
+            _scan_one(claim, scanner, last.get(scanner.name), repository, context, shared) for scanner in scanners
+        )
 
 
 def _scan_one(
@@ -178,9 +181,7 @@ def _outcome(*, findings: bool, damaged: bool, limited: bool) -> ScanOutcome:
     return ScanOutcome.FINDINGS if findings else ScanOutcome.CLEAN
 
 
-def _plan(
-    scanner: Scanner, last: Coverage | None, now: Coverage, repository: R, context: ScanContext[R]
-) -> _Plan:
+def _plan(scanner: Scanner, last: Coverage | None, now: Coverage, repository: R, context: ScanContext[R]) -> _Plan:
     """Decide between nothing, what is new, and everything."""
     if last is not None and last.fingerprint == now.fingerprint:
         if last.revision == now.revision:

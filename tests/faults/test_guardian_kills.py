@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from resweep.runner.scanners.process import Ended, Guard, Limits
+from resweep.runner.scanners.limits import Ended, Limits
+from resweep.runner.scanners.process import Guard
+
 from tests.support.processes import processes_with, wait_until
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}
@@ -20,7 +22,8 @@ ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}
 WORKER = """
 import os, sys, threading
 from pathlib import Path
-from resweep.runner.scanners.process import Guard, Limits
+from resweep.runner.scanners.limits import Limits
+from resweep.runner.scanners.process import Guard
 guard = Guard(Path(sys.argv[1]))
 mark = sys.argv[2]
 script = f"echo started >&2; sleep 300.{mark} & setsid sh -c 'sleep 301.{mark} & sleep 302.{mark}' & mkdir d; head -c 100000 /dev/zero > d/f; sleep 303.{mark}"
@@ -58,9 +61,12 @@ class Worker:
 
     def guardian(self) -> int:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        tasks = [Path(f"/proc/{self.process.pid}/task/{task}/children").read_text().split() for task in os.listdir(f"/proc/{self.process.pid}/task")]
+        tasks = [
+            Path(f"/proc/{self.process.pid}/task/{task}/children").read_text().split()
+            for task in os.listdir(f"/proc/{self.process.pid}/task")
+        ]
         pids = {int(pid) for found in [children, *tasks] for pid in found}
-        (guardian,) = [pid for pid in pids if b"guardian.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        (guardian,) = [pid for pid in pids if b"resweep_guardian" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         return guardian
 
     def keepers(self) -> list[int]:
@@ -157,7 +163,16 @@ def test_worker_guardian_and_keepers_killed_at_once_leave_no_scanner_and_the_nex
         os.kill(pid, signal.SIGKILL)
     worker.process.wait()
     # The scanners die with their keepers; what they started has no parent of ours left, but carries our mark.
-    assert wait_until(lambda: not any(b"303." in Path(f"/proc/{p}/cmdline").read_bytes() and b"sh" in Path(f"/proc/{p}/cmdline").read_bytes()[:3] for p in worker.sleepers()), 5)
+    assert wait_until(
+        lambda: (
+            not any(
+                b"303." in Path(f"/proc/{p}/cmdline").read_bytes()
+                and b"sh" in Path(f"/proc/{p}/cmdline").read_bytes()[:3]
+                for p in worker.sleepers()
+            )
+        ),
+        5,
+    )
     with Guard(root) as guard:
         assert guard.swept == 1
         assert worker.sleepers() == []
@@ -177,7 +192,9 @@ def test_a_guard_whose_guardian_was_killed_starts_another(tmp_path: Path) -> Non
         folder = guard.folder
 
         def run(*argv: str) -> Ended:
-            return guard.run(argv, cwd=folder, env=ENVIRONMENT, limits=Limits(seconds=20), stdout=folder / "o", stderr=folder / "e").ended
+            return guard.run(
+                argv, cwd=folder, env=ENVIRONMENT, limits=Limits(seconds=20), stdout=folder / "o", stderr=folder / "e"
+            ).ended
 
         assert run("true") is Ended.EXIT
         first = guard.guardian_pid
@@ -198,7 +215,12 @@ def test_signals_that_end_the_worker_do_not_end_its_guardian(tmp_path: Path) -> 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
         time.sleep(0.1)
-        assert guard.run(["true"], cwd=folder, env=ENVIRONMENT, limits=Limits(), stdout=folder / "o", stderr=folder / "e").ended is Ended.EXIT
+        assert (
+            guard.run(
+                ["true"], cwd=folder, env=ENVIRONMENT, limits=Limits(), stdout=folder / "o", stderr=folder / "e"
+            ).ended
+            is Ended.EXIT
+        )
         assert guard.guardian_pid == pid
 
 
@@ -212,7 +234,12 @@ def test_a_scanner_that_kills_its_parent_hurts_only_its_own_run(tmp_path: Path) 
         )  # fmt: skip
         assert result.ended is Ended.LOST
         assert wait_until(lambda: not processes_with("304.77"), 5)
-        assert guard.run(["true"], cwd=folder, env=ENVIRONMENT, limits=Limits(), stdout=folder / "o", stderr=folder / "e").ended is Ended.EXIT
+        assert (
+            guard.run(
+                ["true"], cwd=folder, env=ENVIRONMENT, limits=Limits(), stdout=folder / "o", stderr=folder / "e"
+            ).ended
+            is Ended.EXIT
+        )
 
 
 def test_starting_a_run_costs_little(tmp_path: Path) -> None:

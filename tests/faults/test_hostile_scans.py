@@ -9,17 +9,23 @@ from pathlib import Path
 import pytest
 from resweep.runner.scanners.checkout_tree import TreeLimits
 from resweep.runner.scanners.detect_secrets import DetectSecrets
-from resweep.runner.scanners.process import Limits
+from resweep.runner.scanners.limits import Limits
 from resweep.runner.scanners.scan import scan_target
 from resweep.schema.errors import SourceFault, TargetFault
 from resweep.schema.records import ScanOutcome, ScanReport
 from resweep.schema.text import display, store_text
+
 from tests.support.hostile import CASES
 from tests.support.processes import Bench, bench, claim_of, kingfisher, token
 
 SECONDS = 40.0
 LIMITS = Limits(
-    seconds=SECONDS, memory_bytes=1 << 30, processes=64, file_bytes=256 << 20, output_bytes=32 << 20, work_bytes=512 << 20
+    seconds=SECONDS,
+    memory_bytes=1 << 30,
+    processes=64,
+    file_bytes=256 << 20,
+    output_bytes=32 << 20,
+    work_bytes=512 << 20,
 )
 # Where a scanner must still find the secret that every case (but for a few that hide it) holds at its first commit.
 BLIND = {

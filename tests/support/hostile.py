@@ -55,7 +55,14 @@ def config_hooks(folder: Path, trap: str) -> None:
     _start(folder)
     hooks = folder / ".git" / "evil"
     hooks.mkdir()
-    for name in ("post-checkout", "reference-transaction", "pre-auto-gc", "post-index-change", "proc-receive", "update"):
+    for name in (
+        "post-checkout",
+        "reference-transaction",
+        "pre-auto-gc",
+        "post-index-change",
+        "proc-receive",
+        "update",
+    ):
         for place in (hooks, folder / ".git" / "hooks"):
             place.mkdir(exist_ok=True)
             (place / name).write_text(f"#!/bin/sh\n{trap}\n")
@@ -67,8 +74,14 @@ def config_hooks(folder: Path, trap: str) -> None:
 def config_filters(folder: Path, trap: str) -> None:
     _start(folder)
     commit(folder, {".gitattributes": "* filter=evil diff=evil merge=evil\n", "x": "x\n"})
-    _setting(folder, f'[filter "evil"]\n\tclean = "{trap}; cat"\n\tsmudge = "{trap}; cat"\n\tprocess = "{trap}"\n\trequired\n')
-    _setting(folder, f'[diff "evil"]\n\ttextconv = "{trap}; cat"\n\tcommand = "{trap}"\n[merge "evil"]\n\tdriver = "{trap}"\n')
+    _setting(
+        folder,
+        f'[filter "evil"]\n\tclean = "{trap}; cat"\n\tsmudge = "{trap}; cat"\n\tprocess = "{trap}"\n\trequired\n',
+    )
+    _setting(
+        folder,
+        f'[diff "evil"]\n\ttextconv = "{trap}; cat"\n\tcommand = "{trap}"\n[merge "evil"]\n\tdriver = "{trap}"\n',
+    )
 
 
 @case
@@ -81,8 +94,13 @@ def config_programs(folder: Path, trap: str) -> None:
     _start(folder)
     for key in ("sshCommand", "askPass", "pager", "editor", "alternateRefsCommand", "gitProxy"):
         _setting(folder, f'[core]\n\t{key} = "{trap}"\n')
-    _setting(folder, f'[gpg]\n\tprogram = "{trap}"\n[credential]\n\thelper = "!{trap}"\n[alias]\n\tupload-pack = "!{trap}"\n')
-    _setting(folder, f'[remote "origin"]\n\turl = "ext::sh -c {trap}"\n\tuploadpack = "{trap}"\n\tpromisor\n[protocol]\n\tallow = always\n')
+    _setting(
+        folder, f'[gpg]\n\tprogram = "{trap}"\n[credential]\n\thelper = "!{trap}"\n[alias]\n\tupload-pack = "!{trap}"\n'
+    )
+    _setting(
+        folder,
+        f'[remote "origin"]\n\turl = "ext::sh -c {trap}"\n\tuploadpack = "{trap}"\n\tpromisor\n[protocol]\n\tallow = always\n',
+    )
 
 
 @case
@@ -218,7 +236,9 @@ def tree_of_ten_billion_files(folder: Path, trap: str) -> None:
 def wide_tree(folder: Path, trap: str) -> None:
     _start(folder)
     blob = git(folder, "hash-object", "-w", "--stdin", stdin=token_line(2).encode())
-    _head_on(folder, git(folder, "mktree", stdin="".join(f"100644 blob {blob}\tf{n:05}\n" for n in range(20_000)).encode()))
+    _head_on(
+        folder, git(folder, "mktree", stdin="".join(f"100644 blob {blob}\tf{n:05}\n" for n in range(20_000)).encode())
+    )
 
 
 @case
@@ -282,7 +302,9 @@ def refs_with_hostile_names(folder: Path, trap: str) -> None:
 def many_refs(folder: Path, trap: str) -> None:
     _start(folder)
     head = git(folder, "rev-parse", "HEAD")
-    git(folder, "update-ref", "--stdin", stdin="".join(f"create refs/heads/b{n} {head}\n" for n in range(5000)).encode())
+    git(
+        folder, "update-ref", "--stdin", stdin="".join(f"create refs/heads/b{n} {head}\n" for n in range(5000)).encode()
+    )
 
 
 @case
@@ -326,7 +348,10 @@ def missing_objects(folder: Path, trap: str) -> None:
 @case
 def zip_bomb(folder: Path, trap: str) -> None:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("zeros", "w", force_zip64=True) as zeros:
+    with (
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("zeros", "w", force_zip64=True) as zeros,
+    ):
         for _ in range(600):
             zeros.write(b"\0" * (1 << 20))
     commit(_start(folder), {"bomb.zip": packed.getvalue(), "bomb.jar": packed.getvalue()})
@@ -365,7 +390,10 @@ def lines_that_make_patterns_slow(folder: Path, trap: str) -> None:
 def binary_and_nul(folder: Path, trap: str) -> None:
     chunk = os.urandom(4 << 20)
     secret = token_line(2).encode()
-    commit(_start(folder), {"random": chunk, "nul": b"\0" + secret + b"\0\0", "mixed": b"\xff\xfe" + secret + b"\xed\xa0\x80"})
+    commit(
+        _start(folder),
+        {"random": chunk, "nul": b"\0" + secret + b"\0\0", "mixed": b"\xff\xfe" + secret + b"\xed\xa0\x80"},
+    )
 
 
 @case
@@ -408,7 +436,17 @@ def configuration_of_scanners(folder: Path, trap: str) -> None:
 @case
 def modules_that_shadow_ours(folder: Path, trap: str) -> None:
     evil = f"import os\nos.system({trap!r})\n"
-    names = ("json", "re", "os", "sitecustomize", "usercustomize", "detect_secrets/__init__", "detect_secrets/__main__", "yaml", "_ctypes")
+    names = (
+        "json",
+        "re",
+        "os",
+        "sitecustomize",
+        "usercustomize",
+        "detect_secrets/__init__",
+        "detect_secrets/__main__",
+        "yaml",
+        "_ctypes",
+    )
     commit(_start(folder), {f"{name}.py": evil for name in names} | {"evil.pth": f"import os; os.system({trap!r})\n"})
 
 
@@ -433,7 +471,12 @@ def git_file_to_elsewhere(folder: Path, trap: str) -> None:
 @case
 def bare_repository_inside(folder: Path, trap: str) -> None:
     _start(folder)
-    inner = {"HEAD": "ref: refs/heads/main\n", "config": f'[core]\n\tfsmonitor = "{trap}"\n\tbare = true\n', "objects/x": "", "refs/x": ""}
+    inner = {
+        "HEAD": "ref: refs/heads/main\n",
+        "config": f'[core]\n\tfsmonitor = "{trap}"\n\tbare = true\n',
+        "objects/x": "",
+        "refs/x": "",
+    }
     commit(folder, {f"inner/{name}": content for name, content in inner.items()})
     commit(folder, inner)
 
@@ -442,5 +485,8 @@ def bare_repository_inside(folder: Path, trap: str) -> None:
 def history_of_many_commits(folder: Path, trap: str) -> None:
     _start(folder)
     stream = ["commit refs/heads/main\ncommitter A <a@b> 1 +0000\ndata 1\nx\nfrom refs/heads/main^0\n"]
-    stream += [f"commit refs/heads/main\ncommitter A <a@b> {n} +0000\ndata 1\nx\nM 100644 inline f{n % 7}\ndata {len(str(n))}\n{n}\n" for n in range(3000)]
+    stream += [
+        f"commit refs/heads/main\ncommitter A <a@b> {n} +0000\ndata 1\nx\nM 100644 inline f{n % 7}\ndata {len(str(n))}\n{n}\n"
+        for n in range(3000)
+    ]
     git(folder, "fast-import", "--quiet", "--force", stdin="".join(stream).encode())

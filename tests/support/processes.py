@@ -16,7 +16,8 @@ from resweep.runner.scanners.checkout import CheckoutCache, Repository
 from resweep.runner.scanners.checkout_tree import TreeLimits
 from resweep.runner.scanners.identity import FindingsKey
 from resweep.runner.scanners.kingfisher import Kingfisher, KingfisherSettings
-from resweep.runner.scanners.process import Guard, Limits
+from resweep.runner.scanners.limits import Limits
+from resweep.runner.scanners.process import Guard
 from resweep.runner.scanners.scan import ScanContext
 from resweep.schema.clock import SystemClock
 from resweep.schema.records import Admission, Claim

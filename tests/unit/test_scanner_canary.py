@@ -10,6 +10,7 @@ from resweep.runner.scanners.base import Needs
 from resweep.runner.scanners.custom import CommandScanner, CommandSpec, Format
 from resweep.runner.scanners.detect_secrets import DetectSecrets
 from resweep.runner.scanners.kingfisher import Kingfisher, KingfisherSettings
+
 from tests.support.processes import RULE_CACHE, Bench, bench, kingfisher
 
 
@@ -48,9 +49,7 @@ def test_a_scanner_that_is_not_installed_is_refused_by_name(parts: Bench) -> Non
         name="absent", command=("no-such-scanner", "{checkout}"), format=Format.SARIF, needs=Needs.CHECKOUT
     )
     context = parts.context
-    (result,) = canary.check(
-        [CommandScanner(spec)], guard=context.guard, git=context.git, clock=context.clock
-    )
+    (result,) = canary.check([CommandScanner(spec)], guard=context.guard, git=context.git, clock=context.clock)
     assert result.fault is not None
     assert result.fault.code == "scanner_missing"
     assert "no-such-scanner" in str(result.fault)

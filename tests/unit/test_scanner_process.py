@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from resweep.runner.scanners.guardian import remove_tree
-from resweep.runner.scanners.process import Ended, Guard, Limits, ProcessResult
+from resweep.runner.scanners.foldertree import remove_tree
+from resweep.runner.scanners.limits import Ended, Limits, ProcessResult
+from resweep.runner.scanners.process import Guard
+
 from tests.support.processes import processes_with
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}
@@ -141,7 +143,9 @@ def test_a_burst_of_output_before_its_end_is_noticed(guard: Guard) -> None:
     assert run(guard, "sh", "-c", "head -c 50000 /dev/zero", output_bytes=10_000).limit == "output"
 
 
-@pytest.mark.parametrize("how", ["head -c 3000000 /dev/zero > big", f"{sys.executable} -c \"open('big','wb').write(b'x'*3000000)\""])
+@pytest.mark.parametrize(
+    "how", ["head -c 3000000 /dev/zero > big", f"{sys.executable} -c \"open('big','wb').write(b'x'*3000000)\""]
+)
 def test_a_file_over_its_size_ends_it(guard: Guard, how: str) -> None:
     assert run(guard, "sh", "-c", how, file_bytes=1_000_000).limit == "file_size"
 
@@ -249,7 +253,9 @@ def test_closing_ends_runs_that_go_on(tmp_path: Path) -> None:
     def go_on() -> None:
         folder = guard.folder
         results.append(
-            guard.run(["sleep", "65"], cwd=folder, env=ENVIRONMENT, limits=Limits(), stdout=folder / "o", stderr=folder / "e")
+            guard.run(
+                ["sleep", "65"], cwd=folder, env=ENVIRONMENT, limits=Limits(), stdout=folder / "o", stderr=folder / "e"
+            )
         )
 
     thread = threading.Thread(target=go_on)

@@ -12,9 +12,19 @@ from resweep.runner.scanners.base import ScanInterrupted
 from resweep.runner.scanners.kingfisher import SETTINGS, Kingfisher
 from resweep.runner.scanners.scan import scan_target
 from resweep.schema.records import Coverage, ScanOutcome, ScanReport
-from tests.support.processes import RULE_CACHE, Bench, bench, claim_of, commit, git, kingfisher, new_repository, token, token_line
 
-
+from tests.support.processes import (
+    RULE_CACHE,
+    Bench,
+    bench,
+    claim_of,
+    commit,
+    git,
+    kingfisher,
+    new_repository,
+    token,
+    token_line,
+)
 
 
 @pytest.fixture
@@ -28,7 +38,9 @@ def repository(tmp_path: Path) -> Path:
     return new_repository(tmp_path / "far")
 
 
-def sweep(parts: Bench, far: Path, coverage: tuple[Coverage, ...] = (), scanner: Kingfisher | None = None) -> ScanReport:
+def sweep(
+    parts: Bench, far: Path, coverage: tuple[Coverage, ...] = (), scanner: Kingfisher | None = None
+) -> ScanReport:
     address = str(far)
     with parts.cache.hold(address) as held:
         (report,) = scan_target(claim_of(address), coverage, held, [scanner or kingfisher()], parts.context)
