@@ -1,0 +1,1 @@
+"""Floor 2: what the service knows of itself."""

@@ -1,0 +1,1 @@
+"""Statements of the ledger, one a file, read as package data."""

@@ -1,0 +1,1 @@
+"""Floor 3: local copies of what providers hold."""

@@ -1,0 +1,1 @@
+"""What the runtime shows over HTTP."""
