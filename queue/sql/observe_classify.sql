@@ -50,7 +50,8 @@ weighed AS MATERIALIZED (
             WHEN m.revision IS DISTINCT FROM h.observed_revision AND m.revision IS NOT NULL THEN 'write'
             WHEN m.valid AND (h.remote_modified_at IS NULL OR m.at > h.remote_modified_at) THEN 'write'
         END AS act,
-        m.valid AND m.at < h.remote_modified_at AS older,
+        -- A name's former holder says nothing of the time of who takes it over.
+        m.valid AND m.at < h.remote_modified_at AND (m.renamed OR NOT m.held_by_other) AS older,
         m.adopts OR m.redressed AS cold
     FROM matched AS m
     LEFT JOIN LATERAL (SELECT q.state, q.observed_revision, q.remote_modified_at FROM target_hot AS q WHERE q.id = m.id OFFSET 0) AS h ON true
