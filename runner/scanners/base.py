@@ -31,7 +31,8 @@ class ScanFault(ResweepError):
     """One scanner's work on one target failed; others may have succeeded.
 
     ``code`` is from a closed set: ``scanner_missing``, ``scanner_exit``, ``scanner_error``, ``scanner_report``,
-    ``scanner_no_work``, ``scanner_killed``, ``scanner_lost``, ``scanner_version``, ``scanner_checkout``, ``scanner_canary``.
+    ``scanner_no_work``, ``scanner_killed``, ``scanner_lost``, ``scanner_version``, ``scanner_checkout``,
+    ``scanner_canary``.
     The text holds no secret: it was redacted by value and by shape.
     """
 

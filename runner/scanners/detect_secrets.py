@@ -3,7 +3,8 @@
 It asks git which files there are, and git runs what the repository's configuration names (``core.fsmonitor`` of a
 foreign ``.git/config`` was executed: reliability.md, section 7). So it is only ever pointed at a folder that we wrote
 ourselves, without ``.git``, with ``--all-files``, which keeps it from asking. Its exit code is 0 with findings and without;
-its report names a hash of each secret only, so the secret is read from the file at the place that the report names.
+its
+report names a hash of each secret only, so the secret is read from the file at the place that the report names.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from . import severity
 from .base import Needs, RawFinding, Reading, ScanFault, ScanJob
@@ -92,7 +93,9 @@ class DetectSecrets:
     def scan(self, guard: Guard, job: ScanJob) -> Reading:
         """Scan the checkout. Raises ``ScanFault`` when it is no folder that is safe for this scanner."""
         if job.checkout is None or os.path.lexists(job.checkout / ".git"):
-            msg = f"{self.name} is pointed at written checkouts without .git only: it runs git, and git runs what .git says"
+            msg = (
+                f"{self.name} is pointed at written checkouts without .git only: it runs git, which runs what .git says"
+            )
             raise ScanFault("scanner_checkout", msg)
         argv = [*self._command, "-c", "1", "scan", "--all-files", "--no-verify", "--disable-filter", _OWN_MARKS, "."]
         finished = execute(guard, job, argv, name=self.name, exit_codes={0}, cwd=job.checkout)
@@ -122,7 +125,7 @@ def _load(path: Path, name: str) -> Mapping[str, Any]:
     if not isinstance(results, dict):
         msg = f"{name}: its report has no results"
         raise ScanFault("scanner_report", msg)
-    return results
+    return cast("Mapping[str, Any]", results)
 
 
 def _count(checkout: Path) -> tuple[int, int]:

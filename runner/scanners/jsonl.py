@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from . import severity
 from .base import RawFinding, ScanFault
@@ -36,10 +36,10 @@ def _objects(value: object, name: str) -> Iterator[Item]:
     if value is None:
         return
     if isinstance(value, list):
-        for item in value:
+        for item in cast("list[object]", value):
             yield from _objects(item, name)
     elif isinstance(value, dict):
-        yield value
+        yield cast("Item", value)
     else:
         msg = f"{name}: its report holds a {type(value).__name__} where a finding should be"
         raise ScanFault("scanner_report", msg)
@@ -83,6 +83,23 @@ def plain(item: Item) -> RawFinding | None:
         commit=object_id(item.get("commit")),
         blob=object_id(item.get("blob")),
     )
+
+
+def part(item: Item, key: str) -> Item:
+    """The object at ``key``; empty when there is none."""
+    value: object = item.get(key)
+    return cast("Item", value) if isinstance(value, dict) else {}
+
+
+def parts(item: Item, key: str) -> list[Item]:
+    """The objects in the list at ``key``; empty when there is none. Raises ``TypeError`` for a list of other things."""
+    value: object = item.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in cast("list[object]", value)):
+        msg = f"{key} is no list of objects"
+        raise TypeError(msg)
+    return cast("list[Item]", value)
 
 
 def number(value: object) -> int | None:

@@ -4,20 +4,19 @@ Measured on 2.14.0, and what follows from it here:
 
 * Exit codes 0 (clean), 200 (findings), 205 (validated findings). A repository that it cannot open (SHA-256 object ids)
   or list is exit 0 with an ``ERROR`` line and ``"status": "partial"``: both fail the scan.
-* An object that is missing or broken is skipped without a word (a ``DEBUG`` line; but ``-v`` also writes a line for each
+* An object that is missing or broken is skipped without a word (a ``DEBUG`` line; but ``-v`` also writes one for each
   small blob of each tree of each commit, hundreds of megabytes on a large repository). Archives, images, fonts and some
   lock files are left out without a word as well. So a scan that read nothing is asked once more, with ``-v``, how many
   blobs it found.
 * A whole scan leaves blobs under 20 bytes out, and those over ``--max-file-size`` (256 MB).
-* Without ``--since-commit`` it also reads the files of the bare folder itself (hooks, packs, ``packed-refs``) and counts
-  them as blobs. They are ours, not the target's: they are taken off the number that proves work, and a finding in one
+* Without ``--since-commit`` it also reads the files of the bare folder itself (hooks, packs, ``packed-refs``) and
+  counts them as blobs. They are ours, not the target's: they are taken off the number that proves work, and a finding in one
   is dropped. A blob that no commit names is reported by the path of its loose object.
 * With ``--since-commit`` (once, any number of parents) only what is reachable from refs and not from there is read.
 * Columns count from 0. Summary counts are not trusted.
 * The first start compiles its rules for 10 to 20 seconds; the cache is warmed once per machine, then read only.
 """
 
-import fcntl
 import functools
 import hashlib
 import json
@@ -26,14 +25,15 @@ import re
 import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from . import severity
 from .base import Needs, RawFinding, Reading, ScanFault, ScanJob
 from .command import Finished, execute, printable, require_version, said, version_of
+from .leftovers import locked
 from .limits import Limits
 from .process import Guard
 
@@ -154,7 +154,7 @@ class Kingfisher:
         cache = self._settings.rule_cache
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         stamp = hashlib.sha256(f"{version}\0{self.fingerprint().hex()}\0{self._program}".encode()).hexdigest()[:32]
-        with _one_at_a_time(cache.with_name(f"{cache.name}.lock")):
+        with locked(cache.with_name(f"{cache.name}.lock")):
             done = cache.with_name(f"{cache.name}.warm")
             if done.exists() and done.read_text("utf-8") == stamp and any(cache.glob("*.vscdb")):
                 return
@@ -168,16 +168,6 @@ class Kingfisher:
                 execute(guard, job, argv, name=self.name, exit_codes=EXIT_CODES)
             cache.chmod(0o500)
             done.write_text(stamp, "utf-8")
-
-
-@contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +231,7 @@ def _load(path: Path, name: str) -> dict[str, Any]:
     if not isinstance(report, dict):
         msg = f"{name}: its report is no JSON object"
         raise ScanFault("scanner_report", msg)
-    return report
+    return cast("dict[str, Any]", report)
 
 
 def _findings(items: Iterable[Mapping[str, Any]]) -> Iterator[RawFinding]:

@@ -8,7 +8,7 @@ when one of them does not fit the installed version.
 from . import severity
 from .base import Needs, RawFinding
 from .custom import CommandSpec, Format
-from .jsonl import Item, number, object_id
+from .jsonl import Item, number, object_id, part
 
 
 def _gitleaks(item: Item) -> RawFinding | None:
@@ -29,8 +29,8 @@ def _gitleaks(item: Item) -> RawFinding | None:
 def _trufflehog(item: Item) -> RawFinding | None:
     if "DetectorName" not in item:  # a line of its log
         return None
-    data = (item.get("SourceMetadata") or {}).get("Data") or {}
-    place = data.get("Git") or data.get("Filesystem") or {}
+    data = part(part(item, "SourceMetadata"), "Data")
+    place = part(data, "Git") or part(data, "Filesystem")
     rule = str(item["DetectorName"])
     return RawFinding(
         rule=f"trufflehog.{rule}",

@@ -74,10 +74,10 @@ def descendants(root: int) -> list[int]:
     waiting = [root]
     while waiting:
         pid = waiting.pop()
+        below: list[int] = []
         if parents is not None:
             below = parents.get(pid, [])
         else:
-            below = []
             with contextlib.suppress(OSError):
                 for task in os.listdir(f"/proc/{pid}/task"):
                     with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children", "rb") as listing:

@@ -2,13 +2,12 @@
 
 import json
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
 from . import severity
 from .base import RawFinding, ScanFault
-from .jsonl import number, object_id
+from .jsonl import Item, number, object_id, part, parts
 
 _SECRET_KEYS = ("secret", "match", "snippet")
 
@@ -17,12 +16,10 @@ def read(content: bytes, *, name: str, root: str = "") -> list[RawFinding]:
     """All results of all runs. ``root`` is the folder that was scanned: paths below it are given relative to it.
 
     An empty file is no report and fails: a SARIF writer writes an empty run. Suppressed results are left out, as the
-    tool's own ignore rules said; so are those with ``kind`` other than ``fail``. Raises ``ScanFault``.
+    tool's own ignore rules said; so are those with a ``kind`` other than ``fail``. Raises ``ScanFault``.
     """
     try:
-        log = json.loads(content)
-        runs = log["runs"]
-        found = [raw for run in runs for raw in _run(run, root)]
+        found = [raw for run in _runs(content) for raw in _run(run, root)]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         msg = f"{name}: its report is no SARIF 2.1.0 ({type(error).__name__}: {error})"
         raise ScanFault("scanner_report", msg) from error
@@ -31,53 +28,56 @@ def read(content: bytes, *, name: str, root: str = "") -> list[RawFinding]:
 
 def failed(content: bytes) -> str | None:
     """What a SARIF log says of its own failure: an invocation that was not successful, or an error notification."""
-    for run in json.loads(content).get("runs") or []:
-        for invocation in run.get("invocations") or []:
-            notes = invocation.get("toolExecutionNotifications") or []
-            errors = [note["message"].get("text", "") for note in notes if note.get("level") == "error"]
+    for run in _runs(content):
+        for invocation in parts(run, "invocations"):
+            notes = parts(invocation, "toolExecutionNotifications")
+            errors = [str(part(note, "message").get("text", "")) for note in notes if note.get("level") == "error"]
             if invocation.get("executionSuccessful") is False or errors:
                 return errors[0] if errors else "executionSuccessful is false"
     return None
 
 
-def _run(run: Mapping[str, Any], root: str) -> Iterator[RawFinding]:
-    driver = run["tool"]["driver"]
-    rules: Sequence[Mapping[str, Any]] = driver.get("rules") or []
-    by_id = {str(rule["id"]): rule for rule in rules}
-    bases = {key: str(base.get("uri", "")) for key, base in (run.get("originalUriBaseIds") or {}).items()}
-    for result in run.get("results") or []:
+def _runs(content: bytes) -> list[Item]:
+    log: Item = json.loads(content)
+    if "runs" not in log:
+        msg = "runs"
+        raise KeyError(msg)
+    return parts(log, "runs")
+
+
+def _run(run: Item, root: str) -> Iterator[RawFinding]:
+    rules = parts(part(part(run, "tool"), "driver"), "rules")
+    by_id = {str(rule.get("id")): rule for rule in rules}
+    base_ids = part(run, "originalUriBaseIds")
+    bases = {key: str(part(base_ids, key).get("uri") or "") for key in base_ids}
+    for result in parts(run, "results"):
         if result.get("suppressions") or result.get("kind", "fail") != "fail":
             continue
-        index = result.get("ruleIndex", (result.get("rule") or {}).get("index", -1))
-        rule_id = str(result.get("ruleId") or (result.get("rule") or {}).get("id") or "")
-        rule = by_id.get(rule_id) or (rules[index] if 0 <= index < len(rules) else {})
+        named = part(result, "rule")
+        index: object = result.get("ruleIndex", named.get("index"))
+        rule_id = str(result.get("ruleId") or named.get("id") or "")
+        rule = by_id.get(rule_id, {})
+        if not rule and isinstance(index, int) and 0 <= index < len(rules):
+            rule = rules[index]
         rule_id = rule_id or str(rule.get("id") or "unnamed")
-        for location in result.get("locations") or [{}]:
-            yield _raw(result, location.get("physicalLocation") or {}, rule_id, rule, bases, root)
+        for location in parts(result, "locations") or [{}]:
+            yield _raw(result, part(location, "physicalLocation"), rule_id, rule, bases, root)
 
 
-def _raw(
-    result: Mapping[str, Any],
-    physical: Mapping[str, Any],
-    rule_id: str,
-    rule: Mapping[str, Any],
-    bases: Mapping[str, str],
-    root: str,
-) -> RawFinding:
-    artifact = physical.get("artifactLocation") or {}
-    region = physical.get("region") or {}
+def _raw(result: Item, physical: Item, rule_id: str, rule: Item, bases: Mapping[str, str], root: str) -> RawFinding:
+    artifact, region = part(physical, "artifactLocation"), part(physical, "region")
     path = _path(str(artifact.get("uri") or ""), bases.get(str(artifact.get("uriBaseId")), ""), root)
-    text = str((result.get("message") or {}).get("text") or "")
+    text = str(part(result, "message").get("text") or "")
     return RawFinding(
         rule=rule_id,
-        rule_name=str(rule.get("name") or (rule.get("shortDescription") or {}).get("text") or rule_id),
+        rule_name=str(rule.get("name") or part(rule, "shortDescription").get("text") or rule_id),
         severity=_severity(result, rule),
         confidence=_confidence(result, rule),
         secret=_secret(result, region, path, text).encode("utf-8", "surrogatepass"),
         path=path.encode("utf-8", "surrogatepass"),
         line=number(region.get("startLine")),
         column=number(region.get("startColumn")),
-        commit=object_id((result.get("partialFingerprints") or {}).get("commitSha")),
+        commit=object_id(part(result, "partialFingerprints").get("commitSha")),
     )
 
 
@@ -92,32 +92,31 @@ def _path(uri: str, base: str, root: str) -> str:
     return path.removeprefix("./")
 
 
-def _severity(result: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
+def _severity(result: Item, rule: Item) -> str:
     for holder in (result, rule):
-        properties = holder.get("properties") or {}
+        properties = part(holder, "properties")
         found = severity.of_score(properties.get("security-severity")) or severity.of_word(properties.get("severity"))
         if found:
             return found
-    level = result.get("level") or (rule.get("defaultConfiguration") or {}).get("level")
-    return severity.of_sarif_level(level)
+    return severity.of_sarif_level(result.get("level") or part(rule, "defaultConfiguration").get("level"))
 
 
-def _confidence(result: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
+def _confidence(result: Item, rule: Item) -> str:
     for holder in (result, rule):
-        word = str((holder.get("properties") or {}).get("precision") or "").casefold()
+        word = str(part(holder, "properties").get("precision") or "").casefold()
         if word:
             return {"very-high": "high", "high": "high", "medium": "medium", "low": "low"}.get(word, "")
     return ""
 
 
-def _secret(result: Mapping[str, Any], region: Mapping[str, Any], path: str, text: str) -> str:
-    """What identifies the finding: the secret where the tool tells it, else its own fingerprint, else the place's text."""
-    properties = result.get("properties") or {}
+def _secret(result: Item, region: Item, path: str, text: str) -> str:
+    """What identifies the finding: the secret where the tool tells it, else its fingerprint, else where and what."""
+    properties = part(result, "properties")
     for key in _SECRET_KEYS:
-        if isinstance(properties.get(key), str) and properties[key]:
+        if properties.get(key):
             return str(properties[key])
-    snippet = (region.get("snippet") or {}).get("text")
+    snippet = part(region, "snippet").get("text")
     if snippet:
         return str(snippet)
-    prints = result.get("fingerprints") or result.get("partialFingerprints") or {}
+    prints = part(result, "fingerprints") or part(result, "partialFingerprints")
     return json.dumps(prints, sort_keys=True) if prints else f"{path}\0{text}"

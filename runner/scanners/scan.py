@@ -278,7 +278,7 @@ def _held_to_count(scanner: Scanner, reading: Reading, plan: _Plan, repository: 
 
 
 def _not_scanned(
-    repository: R, head: HeadTree, unwritten: Sequence[NotScanned], reading: Reading
+    repository: HeldRepository, head: HeadTree, unwritten: Sequence[NotScanned], reading: Reading
 ) -> tuple[NotScanned, ...]:
     """Everything that was left out, one entry a reason. What two of us left out for one reason is the larger number."""
     merged: dict[str, NotScanned] = {}

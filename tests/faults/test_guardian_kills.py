@@ -26,7 +26,8 @@ from resweep.runner.scanners.limits import Limits
 from resweep.runner.scanners.process import Guard
 guard = Guard(Path(sys.argv[1]))
 mark = sys.argv[2]
-script = f"echo started >&2; sleep 300.{mark} & setsid sh -c 'sleep 301.{mark} & sleep 302.{mark}' & mkdir d; head -c 100000 /dev/zero > d/f; sleep 303.{mark}"
+script = (f"echo started >&2; sleep 300.{mark} & setsid sh -c 'sleep 301.{mark} & sleep 302.{mark}' & "
+          f"mkdir d; head -c 100000 /dev/zero > d/f; sleep 303.{mark}")
 def scan():
     with guard.work_folder() as work:
         guard.run(["sh", "-c", script], cwd=work, env={"PATH": os.environ["PATH"]}, limits=Limits(seconds=120),

@@ -1,4 +1,4 @@
-"""Hostile repositories through both built-in scanners: nothing of theirs runs, budgets hold, output is harmless (F13)."""
+"""F13: hostile repositories through both built-in scanners: nothing of theirs runs, budgets hold, output is harmless."""
 
 import json
 import os

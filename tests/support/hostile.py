@@ -99,7 +99,8 @@ def config_programs(folder: Path, trap: str) -> None:
     )
     _setting(
         folder,
-        f'[remote "origin"]\n\turl = "ext::sh -c {trap}"\n\tuploadpack = "{trap}"\n\tpromisor\n[protocol]\n\tallow = always\n',
+        f'[remote "origin"]\n\turl = "ext::sh -c {trap}"\n\tuploadpack = "{trap}"\n\tpromisor\n'
+        "[protocol]\n\tallow = always\n",
     )
 
 
@@ -486,7 +487,8 @@ def history_of_many_commits(folder: Path, trap: str) -> None:
     _start(folder)
     stream = ["commit refs/heads/main\ncommitter A <a@b> 1 +0000\ndata 1\nx\nfrom refs/heads/main^0\n"]
     stream += [
-        f"commit refs/heads/main\ncommitter A <a@b> {n} +0000\ndata 1\nx\nM 100644 inline f{n % 7}\ndata {len(str(n))}\n{n}\n"
+        f"commit refs/heads/main\ncommitter A <a@b> {n} +0000\ndata 1\nx\n"
+        f"M 100644 inline f{n % 7}\ndata {len(str(n))}\n{n}\n"
         for n in range(3000)
     ]
     git(folder, "fast-import", "--quiet", "--force", stdin="".join(stream).encode())

@@ -1,4 +1,4 @@
-"""The canary at the start: scanners that find it are used, scanners that are quiet are refused (reliability.md 2 C 83)."""
+"""The canary at the start: scanners that find it are used, quiet ones are refused (reliability.md 2 C 83)."""
 
 import sys
 from collections.abc import Iterator
