@@ -132,3 +132,10 @@ def code_owners(conn: Connection[Any], target_ids: Sequence[int]) -> Mapping[int
     with conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(statement("resweep.queue.sql", "findings_owners"), {"target_ids": sorted(set(target_ids))})
         return {target_id: parse_code_owners(body) for target_id, body in cursor}
+
+
+def owned_targets(conn: Connection[Any], target_ids: Sequence[int]) -> frozenset[int]:
+    """Give those of the targets that have a code-owners file, without reading it."""
+    with conn.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(statement("resweep.queue.sql", "findings_owned"), {"target_ids": sorted(set(target_ids))})
+        return frozenset(row[0] for row in cursor)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ import click
 from psycopg import Connection
 
 from ...queue import findings_reads
-from ...queue.findings_owners import CodeOwners, code_owners
+from ...queue.findings_owners import CodeOwners, code_owners, owned_targets
 from ...queue.findings_reads import FindingFilter, FindingRow, PageMark
 from ...queue.triage import note_reveal
 from ...schema.errors import UsageFault
@@ -118,16 +118,19 @@ def export_command(*, form: Format, output: Path | None, **options: Any) -> None
 
 
 def with_owners(conn: Connection[Any], rows: Iterable[FindingRow]) -> Iterator[Owned]:
-    """Give each finding with the code owners of its first place; files are read for a few repositories at a time."""
+    """Give each finding with the code owners of its first place; one repository's file is held at a time."""
     source = iter(rows)
     nobody = CodeOwners()
     while chunk := list(islice(source, _CHUNK)):
-        owners: dict[int, CodeOwners] = {}
-        for target_id, _ in groupby(chunk, key=lambda row: row.target_id):
-            if target_id not in owners:
-                owners[target_id] = code_owners(conn, [target_id]).get(target_id, nobody)
+        owned = owned_targets(conn, [row.target_id for row in chunk])
+        held: tuple[int, CodeOwners] = (-1, nobody)
         for row in chunk:
-            yield row, owners[row.target_id].of(row.places[0].path) if row.places else ()
+            if row.target_id not in owned or not row.places:
+                yield row, ()
+                continue
+            if held[0] != row.target_id:
+                held = (row.target_id, code_owners(conn, [row.target_id]).get(row.target_id, nobody))
+            yield row, held[1].of(row.places[0].path)
 
 
 def one_finding(conn: Connection[Any], text: str) -> FindingRow:

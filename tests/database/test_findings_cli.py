@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from psycopg import Connection
 
+from resweep.queue import findings_owners
 from resweep.queue.findings import store
 from resweep.queue.findings_reads import FindingFilter, Origin, count_findings, life
 from resweep.runner.cli.findings import ACCESS_KEY, FindingsAccess, findings
@@ -171,6 +172,16 @@ def test_show_tells_places_and_life(invoke: Invoke, conn: Connection[Any], targe
     assert "\x1b" not in text.stdout
     ambiguous = invoke("show", identity("one").hex()[:10])
     assert (ambiguous.exit_code, "name one by id" in ambiguous.stderr) == (2, True)
+
+
+def test_owners_are_shown_where_they_are_known(invoke: Invoke, conn: Connection[Any], targets: list[int]) -> None:
+    findings_owners.remember(conn, targets[1], path="CODEOWNERS", body="src/ @zeta/devs\n")
+    conn.commit()
+    items = json.loads(invoke("list", "--json").stdout)["items"]
+    owners = {(item["source"], item["places"][0]["path"][:3]): item["owners"] for item in items}
+    assert owners[("zeta", "src")] == ["@zeta/devs"]
+    assert [value for key, value in owners.items() if key != ("zeta", "src")] == [[], [], []]
+    assert "@zeta/devs" in invoke("export", "--format", "csv").stdout
 
 
 def test_triage_of_one_is_recorded(invoke: Invoke, conn: Connection[Any], targets: list[int]) -> None:
