@@ -60,7 +60,7 @@ def store(
 
 
 def purge(conn: Connection[Any], target_ids: Sequence[int]) -> int:
-    """Remove all that is known of the findings of targets that the caller removes; gives how many findings that were."""
+    """Remove all that is known of the findings of targets that the caller removes; gives how many they were."""
     with conn.cursor() as cursor:
         cursor.execute(statement(_SQL, "findings_purge"), {"target_ids": sorted(set(target_ids))})
         return cursor.rowcount

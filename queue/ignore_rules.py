@@ -49,7 +49,7 @@ class Applied:
     finished: bool
 
 
-def add(
+def add(  # noqa: PLR0913 - one argument a column
     conn: Connection[Any],
     *,
     kind: Literal["path", "identity"],

@@ -84,7 +84,7 @@ def filters(command: Command) -> Command:
     return command
 
 
-def chosen(
+def chosen(  # noqa: PLR0913 - one argument an option
     now: Callable[[], datetime],
     *,
     states: Sequence[str] = (),

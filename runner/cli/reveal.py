@@ -17,7 +17,7 @@ _SPAN_LIMIT = 8_192  # of several lines only pieces that begin at the column
 _SLACK = 2  # scanners count columns from 0 or from 1
 
 
-class NotRevealed(ResweepError):  # noqa: N818 - errors here say what happened
+class NotRevealed(ResweepError):
     """The secret cannot be shown: the place is gone, or the copy of the repository no longer holds it."""
 
 

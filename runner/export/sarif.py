@@ -34,7 +34,7 @@ _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _MAX_NUMBER: Final = 2**31 - 1
 
 
-class SarifFull(Exception):  # noqa: N818 - not an error: the writer's owner opens another file
+class SarifFull(Exception):
     """The file can take no more of this; nothing of it was written."""
 
 

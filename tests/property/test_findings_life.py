@@ -47,7 +47,7 @@ class FindingsLife(RuleBasedStateMachine):
         super().__init__()
         self.conn.rollback()
         for table in ("finding", "finding_place", "finding_event", "target_hot", "target", "source"):
-            self.conn.execute(f"DELETE FROM {table}")  # noqa: S608 - names from the line above
+            self.conn.execute(f"DELETE FROM {table}")
         self.model: dict[int, dict[str, Known]] = {}
         self.token = 0
 

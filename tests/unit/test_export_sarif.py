@@ -176,7 +176,7 @@ def test_too_many_repositories_for_one_stream_print_nothing() -> None:
 
 
 def test_a_large_repository_is_split_below_ten_megabytes(tmp_path: Path) -> None:
-    noise = random.Random(1)  # noqa: S311 - incompressible paths, not a secret
+    noise = random.Random(1)
     rows = [(row(number, *(place_row(noise.randbytes(900).hex()) for _ in range(100))), ()) for number in range(150)]
     exported = export_to_folder(iter(rows), "sarif", tmp_path, version="1")
     assert len(exported.files) > 1
