@@ -5,16 +5,17 @@ checked is then what runs, and nothing is downloaded twice.
 """
 
 import shutil
+import sys
 from pathlib import Path
 
 import nox
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "layers", "tests"]
-nox.options.error_on_external_run = False
 
 ROOT = Path(__file__).parent
 TREE = ROOT / "build" / "tree"
+BIN = Path(sys.executable).parent
 SCRIPTS = ["start_runtime.sh", "run_tests.sh", "deploy/prepare.sh", ".ci/run"]
 EXPORTS = {"requirements.txt": ["build"], "requirements-dev.txt": ["dev"]}
 
@@ -23,18 +24,20 @@ EXPORTS = {"requirements.txt": ["build"], "requirements-dev.txt": ["dev"]}
 def lint(session: nox.Session) -> None:
     """Check style and the scripts; ``nox -s lint -- --fix`` repairs what can be repaired."""
     fix = "--fix" in session.posargs
-    session.run("python", "-m", "ruff", "check", *(["--fix"] if fix else []), ".")
-    session.run("python", "-m", "ruff", "format", *([] if fix else ["--check"]), ".")
-    session.run("shellcheck", "-x", *SCRIPTS)
+    session.run(sys.executable, "-m", "ruff", "check", *(["--fix"] if fix else []), ".")
+    session.run(sys.executable, "-m", "ruff", "format", *([] if fix else ["--check"]), ".")
+    session.run(str(BIN / "shellcheck"), "-x", *SCRIPTS)
 
 
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types twice: mypy on a throw-away install (one name a file), pyright on the folders."""
     _install_tree(session)
-    session.run("python", "-m", "mypy", "-p", "resweep")
-    session.run("python", "-m", "mypy", "tests", "benchmarks", "noxfile.py", "conftest.py", "deploy/environment.py")
-    session.run("python", "-m", "pyright", "--warnings")
+    session.run(sys.executable, "-m", "mypy", "-p", "resweep")
+    session.run(
+        sys.executable, "-m", "mypy", "tests", "benchmarks", "noxfile.py", "conftest.py", "deploy/environment.py"
+    )
+    session.run(sys.executable, "-m", "pyright", "--warnings")
 
 
 @nox.session
@@ -42,7 +45,7 @@ def layers(session: nox.Session) -> None:
     """Check that imports point down only, and that each room speaks only what is its own."""
     _install_tree(session)
     session.run(
-        "lint-imports",
+        str(BIN / "lint-imports"),
         "--config",
         str(ROOT / "pyproject.toml"),
         "--no-cache",
@@ -53,19 +56,19 @@ def layers(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests; arguments go to pytest."""
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run(sys.executable, "-m", "pytest", *session.posargs)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure the figures of docs/performance.md; arguments go to the benchmarks."""
-    session.run("python", "-m", "benchmarks", *session.posargs)
+    session.run(sys.executable, "-m", "benchmarks", *session.posargs)
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation; a broken link is an error."""
-    session.run("python", "-m", "mkdocs", "build", "--strict", "--quiet")
+    session.run(sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
 
 
 @nox.session
@@ -73,6 +76,8 @@ def lock(session: nox.Session) -> None:
     """Write the hashed exports anew; ``-- --upgrade`` takes newer versions. No address of an index lands in them."""
     for name, groups in EXPORTS.items():
         session.run(
+            sys.executable,
+            "-m",
             "uv",
             "pip",
             "compile",
@@ -95,7 +100,7 @@ def _install_tree(session: nox.Session) -> None:
     """Install the product below ``build/tree``, from nothing."""
     shutil.rmtree(ROOT / "build", ignore_errors=True)
     session.run(
-        "python",
+        sys.executable,
         "-m",
         "pip",
         "install",
