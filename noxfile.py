@@ -16,6 +16,7 @@ nox.options.sessions = ["lint", "types", "layers", "tests"]
 ROOT = Path(__file__).parent
 TREE = ROOT / "build" / "tree"
 BIN = Path(sys.executable).parent
+SINGLE_FILES = ["noxfile.py", "conftest.py", "deploy/environment.py"]
 SCRIPTS = ["start_runtime.sh", "run_tests.sh", "deploy/prepare.sh", ".ci/run"]
 EXPORTS = {"requirements.txt": ["build"], "requirements-dev.txt": ["dev"]}
 
