@@ -10,7 +10,7 @@ from resweep.queue import admin, sources
 from resweep.queue.census import Filter, count_listing, counts, explain, find, get, history, listing, workers
 from resweep.queue.intake import observe
 from resweep.queue.leases import register_worker
-from resweep.queue.outcomes import Failure, fail
+from resweep.queue.outcomes import Failure, Release, fail, release
 from resweep.schema.records import Admission, State, WorkerIdentity
 from tests.support.queue import WORKER, admit, day, finish, seen, source, take
 
@@ -54,7 +54,9 @@ def test_filters_narrow(conn: Conn) -> None:
     made, other = source(conn), source(conn, "other")
     admit(conn, made, ["alpha", "beta", "100%_x"], day(1), now=day(1))
     admit(conn, other, ["alpha"], now=day(5))
-    a, b = take(conn, 2, sources=[made], now=day(2))
+    claims = {each.name: each for each in take(conn, 3, sources=[made], now=day(2))}
+    a, b = claims["alpha"], claims["beta"]
+    release(conn, [Release(target_id=claims["100%_x"].target_id, lease_token=1)], now=day(2))
     finish(conn, [a], now=day(2))
     fail(conn, [Failure(target_id=b.target_id, lease_token=b.lease_token, code="boom", message="m", permanent=True)], now=day(2))
     observe(conn, made, [seen("alpha", day(3))], now=day(3))
@@ -73,7 +75,7 @@ def test_filters_narrow(conn: Conn) -> None:
     assert names(name="%_") == ["100%_x"]
     assert names(changed=True) == ["alpha"]
     assert names(admission=Admission.NEW, sources=(other,)) == ["alpha"]
-    assert names(older_than=timedelta(days=2)) == ["alpha", "beta", "100%_x"]
+    assert names(older_than=timedelta(days=2)) == ["100%_x", "alpha", "beta"]
     assert names(states=(State.RETIRED,)) == []
 
 

@@ -115,8 +115,9 @@ def test_every_statement_file_is_prepared_and_says_why(conn: Conn, name: str) ->
     assert text.startswith("-- "), "a statement says above itself what it does and why"
     if name in {"walk_seen_clear.sql", "walk_seen_add.sql", "listing_absent.sql"}:
         conn.execute("CREATE TEMPORARY TABLE walk_seen (id bigint PRIMARY KEY)")
-    if name in {"walk_seen_make.sql", "walk_seen_clear.sql"}:
-        pytest.skip("not a statement that PREPARE takes")
+    if name in {"walk_seen_make.sql", "walk_seen_clear.sql"}:  # no statements that PREPARE takes
+        conn.execute(text.encode())
+        return
     places: dict[str, str] = {}
     query = re.sub(
         r"%\((\w+)\)s", lambda found: places.setdefault(found[1], f"${len(places) + 1}"), text.replace("%%", "%")
