@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import errors
@@ -32,13 +32,14 @@ _CLOSED_WORDS = ("connection is closed", "connection is lost", "server closed th
 
 
 @cache
-def statement(package: str, name: str) -> str:
+def statement(package: str, name: str) -> LiteralString:
     """Return the text of the statement file ``name`` (without ``.sql``) of a package such as ``resweep.queue.sql``."""
-    return files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    # Package data is as literal as the code beside it; psycopg takes nothing less for a query.
+    return cast("LiteralString", files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8"))
 
 
 def retryable(error: BaseException) -> bool:
-    """Tell whether the same work may succeed when it is tried again: an allow-list of SQLSTATEs and lost connections."""
+    """Tell whether the same work may succeed when it is tried again: an allow-list of SQLSTATEs, or a lost link."""
     if isinstance(error, PoolTimeout | DatabaseUnavailable):
         return True
     if not isinstance(error, psycopg.Error):
@@ -168,7 +169,7 @@ class Database:
         raise AssertionError(message)
 
     def direct(self) -> Connection:
-        """Open a dedicated autocommit connection outside the pool, for session locks and LISTEN; the caller closes it."""
+        """Open a dedicated autocommit connection outside the pool, for session locks and LISTEN; close it."""
         try:
             return psycopg.connect(self._dedicated, autocommit=True, prepare_threshold=self._threshold)
         except psycopg.OperationalError as error:
