@@ -1,0 +1,6 @@
+-- Remove finished cycles that are older than what is kept, a bounded number at once.
+DELETE FROM source_cycles WHERE id = ANY (ARRAY (
+    SELECT id FROM source_cycles
+    WHERE status <> 'running' AND finished_at < coalesce(%(now)s::timestamptz, now()) - %(older_than)s::interval
+    ORDER BY id LIMIT %(limit)s
+))

@@ -1,0 +1,2 @@
+-- One fact of this deployment.
+SELECT value, written_at, written_by FROM deployment_fact WHERE name = %(name)s
