@@ -47,11 +47,14 @@ def check(scanners: Sequence[Scanner], *, guard: Guard, git: GitCommand, clock: 
         _make_repository(git, repository, content)
         checkout.mkdir()
         (checkout / FILE).write_bytes(content)
-        return tuple(_check_one(scanner, repository, checkout, token.encode(), guard, clock) for scanner in scanners)
+        return tuple(
+            _check_one(scanner, repository, checkout, token=token.encode(), guard=guard, clock=clock)
+            for scanner in scanners
+        )
 
 
 def _check_one(
-    scanner: Scanner, repository: Path, checkout: Path, token: bytes, guard: Guard, clock: Clock
+    scanner: Scanner, repository: Path, checkout: Path, *, token: bytes, guard: Guard, clock: Clock
 ) -> CanaryResult:
     started = clock.monotonic()
     fault: ScanFault | None = None

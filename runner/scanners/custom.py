@@ -178,7 +178,7 @@ def _content(finished: Finished, words: tuple[str, ...], job: ScanJob, name: str
     path = finished.report if "report" in placeholders(words) else finished.stdout
     limit = job.limits.output_bytes
     try:
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             content = file.read(limit + 1)
     except OSError as error:
         msg = f"{name} wrote no report to {{report}} ({error.strerror})"
@@ -191,5 +191,5 @@ def _content(finished: Finished, words: tuple[str, ...], job: ScanJob, name: str
 
 def _file_digest(program: str) -> str:
     path = Path(shutil.which(program) or program)
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

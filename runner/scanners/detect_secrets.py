@@ -2,9 +2,9 @@
 
 It asks git which files there are, and git runs what the repository's configuration names (``core.fsmonitor`` of a
 foreign ``.git/config`` was executed: reliability.md, section 7). So it is only ever pointed at a folder that we wrote
-ourselves, without ``.git``, with ``--all-files``, which keeps it from asking. Its exit code is 0 with findings and without;
-its
-report names a hash of each secret only, so the secret is read from the file at the place that the report names.
+ourselves, without ``.git``, with ``--all-files``, which keeps it from asking. Its exit code is 0 with findings and
+without; its report names a hash of each secret only, so the secret is read from the file at the place that the report
+names.
 """
 
 import hashlib
@@ -133,7 +133,7 @@ def _count(checkout: Path) -> tuple[int, int]:
     for folder, _, names in os.walk(checkout):
         for file in names:
             files += 1
-            size += os.lstat(os.path.join(folder, file)).st_size
+            size += (Path(folder) / file).lstat().st_size
     return files, size
 
 
@@ -159,7 +159,7 @@ def _findings(results: Mapping[str, Any], checkout: Path) -> Iterator[RawFinding
 def _read_lines(checkout: Path, path: str) -> list[bytes]:
     """Lines of a file below the checkout; none for a path that leaves it or leads over a link."""
     target = checkout / path
-    if path.startswith("..") or os.path.isabs(path) or target.resolve() != checkout.resolve() / path:
+    if path.startswith("..") or Path(path).is_absolute() or target.resolve() != checkout.resolve() / path:
         return []
     try:
         handle = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     gc.freeze()  # a collection in a keeper would copy every page it shares with this process
     control = socket.socket(fileno=int(arguments[0]))
     control.set_inheritable(False)
-    os.set_inheritable(int(arguments[1]), False)
+    os.set_inheritable(int(arguments[1]), False)  # noqa: FBT003 - the library's own signature
     folder = arguments[2]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)  # it ends when its worker does, not when somebody presses Ctrl-C

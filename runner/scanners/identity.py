@@ -70,7 +70,7 @@ def load_key(path: Path) -> FindingsKey:
     if not path.exists():
         _create(path)
     try:
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             text = file.read(4096).strip()
     except OSError as error:

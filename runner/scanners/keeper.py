@@ -116,7 +116,7 @@ class Run:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.execve(_program(self.argv[0], self.env), self.argv, self.env)
+        os.execve(_program(self.argv[0], self.env), self.argv, self.env)  # noqa: S606 - what a keeper is for
 
     def watch(self) -> str:
         """Wait until the run is over or must be; say why (a value of ``process.Ended``)."""
@@ -129,9 +129,9 @@ class Run:
         while True:
             remaining = self.started + self.limits["seconds"] - time.monotonic()
             ready = dict(poller.poll(max(0.0, min(tick, remaining)) * 1000))
-            if self.pidfd is None or self.pidfd in ready:
-                if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                    return self._over_output() or "exit"
+            may_be_over = self.pidfd is None or self.pidfd in ready
+            if may_be_over and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return self._over_output() or "exit"
             if self.socket.fileno() in ready:
                 return "worker" if self._told() == b"" else "cancelled"
             if remaining <= 0:
@@ -291,5 +291,5 @@ def receive(source: socket.socket, count: int) -> tuple[bytes, list[int]]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
     for fd in fds:
-        os.set_inheritable(fd, False)
+        os.set_inheritable(fd, False)  # noqa: FBT003 - the library's own signature
     return data, list(fds)

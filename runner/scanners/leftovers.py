@@ -1,8 +1,10 @@
 """What a worker that is dead may have left: folders under the runs' root, and processes that carry its mark.
 
-The guardian removes both at once; this is for the case that it was killed as well. Whose lock is free is dead: a process
-id may have been given to somebody else since, a lock that the kernel let go of cannot.
+The guardian removes both at once; this is for the case that it was killed as well. Whose lock is free is dead: a
+process id may have been given to somebody else since, a lock that the kernel let go of cannot.
 """
+
+# ruff: noqa: PTH208, PTH123 - a walk over /proc, by name
 
 import contextlib
 import fcntl
@@ -47,6 +49,7 @@ def _carries(pid: str, wanted: bytes) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
+    """Hold the lock on a file, made when missing, for the block; waits for whoever holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
 """Where exactly a finding stands: its blob, whether that blob is in the head, and the mark beside it. Git is asked."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ _LFS_CANDIDATES = 5_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v"
 _EXAMPLES = 5
 _BLOB_SIZE = re.compile(rb"^blob (\d+)$", re.MULTILINE)
-_BATCH_LINE = re.compile(rb"([0-9a-f]{40}(?:[0-9a-f]{24})?) blob\Z")
+_BATCH_LINE = re.compile(rb"([0-9a-f]{40}(?:[0-9a-f]{24})?) blob (\d+)\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,43 +96,60 @@ def new_paths(git: GitCommand, repository: Path, tips: Iterable[str], base: str)
     return tuple(path for line in listed.splitlines() if (path := line.partition(b" ")[2]))
 
 
-def find_blobs(git: GitCommand, repository: Path, raws: Iterable[RawFinding]) -> dict[tuple[str, bytes], str]:
-    """The blob (hex) at each (commit, path) of ``raws``; pairs that git does not know are left out."""
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A blob at a place: hex id, and its size in bytes where git was asked for it."""
+
+    object_id: str
+    size: int | None = None
+
+
+def find_blobs(git: GitCommand, repository: Path, raws: Iterable[RawFinding]) -> dict[tuple[str, bytes], Blob]:
+    """The blob at each (commit, path) of ``raws``; pairs that git does not know are left out."""
     wanted = sorted({(raw.commit, raw.path) for raw in raws if raw.commit is not None and raw.blob is None})
     plain = [pair for pair in wanted if b"\n" not in pair[1]]
-    found: dict[tuple[str, bytes], str] = {}
+    found: dict[tuple[str, bytes], Blob] = {}
     if plain:
         output = _git(
             git,
             repository,
-            ["cat-file", "--batch-check=%(objectname) %(objecttype)"],
+            ["cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)"],
             stdin=b"".join(commit.encode() + b":" + path + b"\n" for commit, path in plain),
         )
         for pair, line in zip(plain, output.split(b"\n"), strict=False):
             match = _BATCH_LINE.match(line)
             if match:
-                found[pair] = match[1].decode("ascii")
+                found[pair] = Blob(match[1].decode("ascii"), int(match[2]))
     for commit, path in [pair for pair in wanted if b"\n" in pair[1]][:_ODD_PATHS]:
         output = _git(git, repository, ["ls-tree", "-z", "--full-tree", commit, "--", path.decode("utf-8", "replace")])
         fields = output.partition(b"\t")[0].split(b" ")
         if len(fields) == 3 and fields[1] == b"blob":  # noqa: PLR2004 - mode, type, id
-            found[commit, path] = fields[2].decode("ascii")
+            found[commit, path] = Blob(fields[2].decode("ascii"))
     return found
 
 
+def blob_of(raw: RawFinding, blobs: Mapping[tuple[str, bytes], Blob]) -> Blob | None:
+    """The blob that a finding stands in, as the scanner said or as git knows."""
+    if raw.blob is not None:
+        return Blob(raw.blob)
+    return blobs.get((raw.commit, raw.path)) if raw.commit is not None else None
+
+
 def find_marks(
-    git: GitCommand, repository: Path, raws: Sequence[RawFinding], blobs: Mapping[tuple[str, bytes], str]
+    git: GitCommand, repository: Path, raws: Sequence[RawFinding], blobs: Mapping[tuple[str, bytes], Blob]
 ) -> dict[int, str]:
     """Inline ignore marks: index in ``raws`` to the reason. Large blobs are not looked into."""
     by_blob: dict[str, list[int]] = {}
+    sizes: dict[str, int | None] = {}
     for index, raw in enumerate(raws):
-        blob = raw.blob or (blobs.get((raw.commit, raw.path)) if raw.commit else None)
-        if blob and raw.line:
-            by_blob.setdefault(blob, []).append(index)
+        blob = blob_of(raw, blobs)
+        if blob is not None and raw.line:
+            by_blob.setdefault(blob.object_id, []).append(index)
+            sizes[blob.object_id] = blob.size
     marks: dict[int, str] = {}
-    for blob, content in _contents(git, repository, sorted(by_blob)):
+    for object_id, content in _contents(git, repository, sizes):
         lines = MarkedLines(content)
-        for index in by_blob[blob]:
+        for index in by_blob[object_id]:
             reason = lines.mark(raws[index].line, lines=raws[index].secret.count(b"\n") + 1)
             if reason:
                 marks[index] = reason
@@ -140,44 +157,40 @@ def find_marks(
 
 
 def _lfs_pointers(git: GitCommand, repository: Path, blobs: Iterable[str]) -> int:
+    sizes = _sizes(git, repository, blobs)
+    small = {name: size for name, size in sizes.items() if size in _LFS_BYTES}
+    some: dict[str, int | None] = dict(sorted(small.items())[:_LFS_CANDIDATES])
+    return sum(1 for _, content in _contents(git, repository, some) if content.startswith(_LFS_POINTER))
+
+
+def _sizes(git: GitCommand, repository: Path, blobs: Iterable[str]) -> dict[str, int]:
     sized = _git(
         git,
         repository,
         ["cat-file", "--batch-check=%(objectname) %(objectsize)"],
-        stdin=b"".join(blob.encode() + b"\n" for blob in sorted(blobs)),
+        stdin="".join(f"{blob}\n" for blob in sorted(blobs)).encode("ascii"),
     )
-    small: list[str] = []
-    for line in sized.splitlines():
-        name, _, size = line.partition(b" ")
-        if size.isdigit() and int(size) in _LFS_BYTES:
-            small.append(name.decode("ascii"))
-    contents = _contents(git, repository, small[:_LFS_CANDIDATES])
-    return sum(1 for _, content in contents if content.startswith(_LFS_POINTER))
+    pairs = (line.partition(b" ") for line in sized.splitlines())
+    return {name.decode("ascii"): int(size) for name, _, size in pairs if size.isdigit()}
 
 
-def _contents(git: GitCommand, repository: Path, blobs: Sequence[str]) -> Iterable[tuple[str, bytes]]:
+def _contents(git: GitCommand, repository: Path, sizes: Mapping[str, int | None]) -> Iterator[tuple[str, bytes]]:
     """The contents of blobs that are not too large, until ``_MARKS_BYTES`` are read."""
-    if not blobs:
-        return
-    sized = _git(
-        git,
-        repository,
-        ["cat-file", "--batch-check=%(objectname) %(objectsize)"],
-        stdin=b"".join(blob.encode() + b"\n" for blob in blobs),
-    )
+    unknown = [name for name, size in sizes.items() if size is None]
+    known = {**sizes, **(_sizes(git, repository, unknown) if unknown else {})}
     wanted: list[tuple[str, int]] = []
     total = 0
-    for line in sized.splitlines():
-        object_id, _, text = line.partition(b" ")
-        size = int(text) if text.isdigit() else _MARKED_BLOB_BYTES + 1
-        if size <= _MARKED_BLOB_BYTES and total + size <= _MARKS_BYTES:
-            wanted.append((object_id.decode("ascii"), size))
+    for name, size in sorted(known.items()):
+        if size is not None and size <= _MARKED_BLOB_BYTES and total + size <= _MARKS_BYTES:
+            wanted.append((name, size))
             total += size
+    if not wanted:
+        return
     output = _git(
         git,
         repository,
         ["cat-file", "--batch"],
-        stdin=b"".join(name.encode() + b"\n" for name, _ in wanted),
+        stdin="".join(f"{name}\n" for name, _ in wanted).encode("ascii"),
         limit=total + 200 * len(wanted) + 200,
     )
     position = 0

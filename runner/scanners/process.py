@@ -10,27 +10,25 @@ import fcntl
 import json
 import os
 import secrets
-import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import Self
 
 from ...sources.base import CommandResult, CommandRunner
+from .channel import as_result, await_answer, memory_file, read_start, readable
 from .foldertree import remove_tree
 from .leftovers import MARKER, SWEEP_LOCK, kill_marked, locked, sweep
 from .limits import Ended, Limits, ProcessResult
 from .processtree import END_SECONDS, LINUX
 
-_CANCEL_TICK_SECONDS = 0.1
 _SLACK_SECONDS = END_SECONDS * 2 + 5  # a keeper that says nothing for so long is lost
 _LOG_TAIL_BYTES = 2000
 # The guardian's interpreter sees neither site-packages nor this package: only the files of this folder that it names.
@@ -96,7 +94,7 @@ class Guard:
         finally:
             remove_tree(str(path))
 
-    def run(
+    def run(  # noqa: PLR0913 - a process has that many sides
         self,
         argv: Sequence[str],
         *,
@@ -135,12 +133,12 @@ class Guard:
         ) -> CommandResult:
             budget = replace(base, seconds=min(seconds, base.seconds), output_bytes=output_limit_bytes)
             with contextlib.ExitStack() as files:
-                given = files.enter_context(_memory_file(stdin))
-                out = files.enter_context(_memory_file(b""))
-                err = files.enter_context(_memory_file(b""))
+                given = files.enter_context(memory_file(stdin))
+                out = files.enter_context(memory_file(b""))
+                err = files.enter_context(memory_file(b""))
                 fds = (given.fileno(), out.fileno(), err.fileno())
                 result = self._run(fds, argv, cwd=cwd, env=env, limits=budget, cancel=cancel)
-                stdout, stderr = (_read(file, output_limit_bytes) for file in (out, err))
+                stdout, stderr = (read_start(file, output_limit_bytes) for file in (out, err))
             if result.ended is not Ended.EXIT and result.error:
                 stderr += f"\n{result.error}".encode()
             return CommandResult(
@@ -176,7 +174,7 @@ class Guard:
                 os.close(self._held)
                 self._held = -1
 
-    def __enter__(self) -> "Guard":
+    def __enter__(self) -> Self:
         """Give itself."""
         return self
 
@@ -222,10 +220,10 @@ class Guard:
         try:
             socket.send_fds(keeper, [len(request).to_bytes(4, "big")], fds)
             keeper.sendall(request)
-            answer = _await_answer(keeper, limits.seconds + _SLACK_SECONDS, cancel)
+            answer = await_answer(keeper, limits.seconds + _SLACK_SECONDS, cancel)
         except OSError as error:
             answer = {"ended": Ended.LOST, "error": f"the guardian's keeper is gone: {error}"}
-        result = _as_result(answer)
+        result = as_result(answer)
         if result.ended is Ended.LOST:
             # The scanner itself died with its keeper, what it started fell to the guardian. Should that be dead as
             # well, the marker in their environment still finds them.
@@ -243,7 +241,7 @@ class Guard:
                 raise RuntimeError(_CLOSED)
             while self._idle:
                 keeper = self._idle.pop()
-                if not _readable(keeper):  # an idle keeper has nothing to say but its end
+                if not readable(keeper):  # an idle keeper has nothing to say but its end
                     self._busy.add(keeper)
                     return keeper
                 keeper.close()
@@ -345,78 +343,3 @@ def read_tail(path: Path, limit_bytes: int) -> bytes:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-@contextlib.contextmanager
-def _memory_file(content: bytes | None) -> Iterator[IO[bytes]]:
-    if content is None:
-        with open(os.devnull, "rb") as null:
-            yield null
-        return
-    if hasattr(os, "memfd_create"):
-        file = os.fdopen(os.memfd_create("resweep", os.MFD_CLOEXEC), "w+b", buffering=0)
-    else:
-        file = tempfile.TemporaryFile(buffering=0)
-    with file:
-        if content:
-            file.write(content)
-            file.seek(0)
-        yield file
-
-
-def _read(file: IO[bytes], limit: int) -> bytes:
-    fd = file.fileno()
-    data = b""
-    while len(data) < limit:
-        part = os.pread(fd, limit - len(data), len(data))
-        if not part:
-            break
-        data += part
-    return data
-
-
-def _await_answer(run: socket.socket, seconds: float, cancel: threading.Event | None) -> Mapping[str, object]:
-    """Read the keeper's one line; tell it when the caller's event is set."""
-    give_up = time.monotonic() + seconds
-    answer = b""
-    told = False
-    poller = select.poll()
-    poller.register(run, select.POLLIN)
-    while not answer.endswith(b"\n"):
-        tick = _CANCEL_TICK_SECONDS if cancel is not None and not told else 5.0
-        if poller.poll(tick * 1000):
-            part = run.recv(65536)
-            if not part:
-                return {"ended": Ended.LOST, "error": "the guardian's keeper died"}
-            answer += part
-        elif cancel is not None and not told and cancel.is_set():
-            run.sendall(b"c")
-            told = True
-        elif time.monotonic() > give_up:
-            return {"ended": Ended.LOST, "error": f"the guardian's keeper said nothing for {seconds:.0f} s"}
-    return dict(json.loads(answer))
-
-
-def _readable(source: socket.socket) -> bool:
-    poller = select.poll()
-    poller.register(source, select.POLLIN)
-    return bool(poller.poll(0))
-
-
-def _as_result(answer: Mapping[str, object]) -> ProcessResult:
-    def number(key: str) -> float:
-        value = answer.get(key, 0)
-        return value if isinstance(value, (int, float)) else 0
-
-    error = answer.get("error")
-    return ProcessResult(
-        ended=Ended(str(answer["ended"])),
-        exit_code=int(number("exit_code")) if "exit_code" in answer else -int(signal.SIGKILL),
-        seconds=number("seconds"),
-        cpu_seconds=number("cpu_seconds"),
-        peak_memory_bytes=int(number("peak_memory_bytes")),
-        peak_processes=int(number("peak_processes")),
-        stragglers=int(number("stragglers")),
-        left_behind=int(number("left_behind")),
-        error=str(error) if error else None,
-    )

@@ -1,4 +1,4 @@
-"""What the kernel knows of this process's descendants, and how all of them are ended. Linux; elsewhere it knows nothing.
+"""What the kernel knows of this process's descendants, and how all of them are ended; on Linux only.
 
 Standard library only: the guardian uses it.
 """

@@ -64,7 +64,9 @@ def _run(run: Item, root: str) -> Iterator[RawFinding]:
             yield _raw(result, part(location, "physicalLocation"), rule_id, rule, bases, root)
 
 
-def _raw(result: Item, physical: Item, rule_id: str, rule: Item, bases: Mapping[str, str], root: str) -> RawFinding:
+def _raw(  # noqa: PLR0917 - one result, seen with its run
+    result: Item, physical: Item, rule_id: str, rule: Item, bases: Mapping[str, str], root: str
+) -> RawFinding:
     artifact, region = part(physical, "artifactLocation"), part(physical, "region")
     path = _path(str(artifact.get("uri") or ""), bases.get(str(artifact.get("uriBaseId")), ""), root)
     text = str(part(result, "message").get("text") or "")

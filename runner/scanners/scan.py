@@ -19,7 +19,7 @@ from ...sources.gitcommand import GitCommand
 from .base import Checkouts, HeldRepository, LimitHit, Needs, RawFinding, Reading, ScanFault, ScanJob, Scanner, Written
 from .identity import FindingsKey, mask, target_identity
 from .limits import Limits
-from .places import HeadTree, find_blobs, find_marks, new_paths, size_blobs, survey_head
+from .places import Blob, HeadTree, blob_of, find_blobs, find_marks, new_paths, size_blobs, survey_head
 from .process import Guard
 
 R = TypeVar("R", bound=HeldRepository)
@@ -53,12 +53,13 @@ class _Plan:
     bytes: int = 0
 
 
-class _Shared(Generic[R]):
-    """What several scanners of one claim use: made when first asked for."""
+class _Work(Generic[R]):
+    """One claim's work: what it is about, and what several scanners use of it, made when first asked for."""
 
-    def __init__(self, context: ScanContext[R], repository: R, stack: ExitStack) -> None:
-        self._context = context
-        self._repository = repository
+    def __init__(self, claim: Claim, repository: R, context: ScanContext[R], stack: ExitStack) -> None:
+        self.claim = claim
+        self.repository = repository
+        self.context = context
         self._stack = stack
         self._checkout: tuple[Path, Written] | None = None
         self._head: HeadTree | None = None
@@ -66,14 +67,14 @@ class _Shared(Generic[R]):
     def checkout(self) -> tuple[Path, Written]:
         """The default branch's tree on disk, without .git, and what of it was written."""
         if self._checkout is None:
-            dest = self._stack.enter_context(self._context.guard.work_folder()) / "tree"
-            self._checkout = (dest, self._context.checkouts.write_tree(self._repository, dest))
+            dest = self._stack.enter_context(self.context.guard.work_folder()) / "tree"
+            self._checkout = (dest, self.context.checkouts.write_tree(self.repository, dest))
         return self._checkout
 
     def head(self) -> HeadTree:
         """The default branch's tree as git lists it."""
         if self._head is None:
-            self._head = survey_head(self._context.git, self._repository.path, self._repository.head)
+            self._head = survey_head(self.context.git, self.repository.path, self.repository.head)
         return self._head
 
 
@@ -91,24 +92,16 @@ def scan_target(
     """
     last = {row.scanner: row for row in coverage}
     with ExitStack() as stack:
-        shared = _Shared(context, repository, stack)
-        return tuple(
-            _scan_one(claim, scanner, last.get(scanner.name), repository, context, shared) for scanner in scanners
-        )
+        work = _Work(claim, repository, context, stack)
+        return tuple(_scan_one(scanner, last.get(scanner.name), work) for scanner in scanners)
 
 
-def _scan_one(
-    claim: Claim,
-    scanner: Scanner,
-    last: Coverage | None,
-    repository: R,
-    context: ScanContext[R],
-    shared: _Shared[R],
-) -> ScanReport:
+def _scan_one(scanner: Scanner, last: Coverage | None, work: _Work[R]) -> ScanReport:
+    repository, context = work.repository, work.context
     started = context.clock.monotonic()
     try:
         scanner.prepare(context.guard)
-        report = _report(claim, scanner, last, repository, context, shared)
+        report = _report(scanner, last, work)
     except LimitHit as limit:
         report = ScanReport(
             scanner=scanner.name,
@@ -133,14 +126,8 @@ def _scan_one(
     return replace(report, seconds=context.clock.monotonic() - started, head=repository.head)
 
 
-def _report(
-    claim: Claim,
-    scanner: Scanner,
-    last: Coverage | None,
-    repository: R,
-    context: ScanContext[R],
-    shared: _Shared[R],
-) -> ScanReport:
+def _report(scanner: Scanner, last: Coverage | None, work: _Work[R]) -> ScanReport:
+    repository, context = work.repository, work.context
     fingerprint = scanner.fingerprint()
     head_only = scanner.needs is Needs.CHECKOUT
     head = (repository.head,) if repository.head else ()
@@ -151,10 +138,10 @@ def _report(
     plan = _plan(scanner, last, now, repository, context)
     if plan.unchanged:
         return ScanReport(scanner=scanner.name, outcome=ScanOutcome.UNCHANGED, complete=False, coverage=now)
-    reading, plan, unwritten = _read(scanner, plan, repository, context, shared)
-    not_scanned = _not_scanned(repository, shared.head(), unwritten, reading)
+    reading, plan, unwritten = _read(scanner, plan, work)
+    not_scanned = _not_scanned(repository, work.head(), unwritten, reading)
     reasons = {entry.reason for entry in not_scanned}
-    findings = _findings(claim, reading.findings, repository, context, shared)
+    findings = _findings(reading.findings, work)
     damaged = bool(reasons & DAMAGE)
     limited = bool(reasons & STANDING_LIMITS)
     same_settings = last is None or last.fingerprint == fingerprint
@@ -226,24 +213,23 @@ def _still_reachable(last: Coverage, repository: R, context: ScanContext[R]) -> 
     return result.exit_code == 0 and not result.stdout.strip()
 
 
-def _read(
-    scanner: Scanner, plan: _Plan, repository: R, context: ScanContext[R], shared: _Shared[R]
-) -> tuple[Reading, _Plan, tuple[NotScanned, ...]]:
+def _read(scanner: Scanner, plan: _Plan, work: _Work[R]) -> tuple[Reading, _Plan, tuple[NotScanned, ...]]:
     """Run the scanner; a range that it read nothing of is read again whole, a whole it read nothing of is a failure."""
+    repository, context = work.repository, work.context
     checkout: Path | None = None
     unwritten: tuple[NotScanned, ...] = ()
     if scanner.needs is Needs.CHECKOUT:
-        checkout, written = shared.checkout()
+        checkout, written = work.checkout()
         unwritten = written.not_scanned
         plan = _Plan(blobs=written.files, bytes=written.bytes)
     limits = replace(context.limits, seconds=context.seconds.get(scanner.name, context.limits.seconds))
     while True:
-        with context.guard.work_folder() as work:
+        with context.guard.work_folder() as folder:
             job = ScanJob(
                 repository=repository.path,
                 checkout=checkout,
                 since=plan.base,
-                work=work,
+                work=folder,
                 limits=limits,
                 cancel=context.cancel,
             )
@@ -289,18 +275,17 @@ def _not_scanned(
     return tuple(merged[reason] for reason in sorted(merged))
 
 
-def _findings(
-    claim: Claim, raws: Sequence[RawFinding], repository: R, context: ScanContext[R], shared: _Shared[R]
-) -> tuple[Finding, ...]:
+def _findings(raws: Sequence[RawFinding], work: _Work[R]) -> tuple[Finding, ...]:
     """Turn what was reported into findings by identity, each with all its places; the clear text ends here."""
+    repository, context = work.repository, work.context
     if not raws:
         return ()
     raws = [replace(raw, commit=raw.commit or repository.head) if raw.blob is None else raw for raw in raws]
     blobs = find_blobs(context.git, repository.path, raws)
     marks = find_marks(context.git, repository.path, raws, blobs)
-    target = target_identity(claim)
+    target = target_identity(work.claim)
     grouped: dict[bytes, tuple[RawFinding, dict[Place, None]]] = {}
-    for raw, place in _places(raws, blobs, marks, shared.head()):
+    for raw, place in _places(raws, blobs, marks, work.head()):
         identity = context.key.identify(target, raw.rule, raw.secret)
         grouped.setdefault(identity, (raw, {}))[1][place] = None
     return tuple(
@@ -319,12 +304,13 @@ def _findings(
 
 def _places(
     raws: Sequence[RawFinding],
-    blobs: Mapping[tuple[str, bytes], str],
+    blobs: Mapping[tuple[str, bytes], Blob],
     marks: Mapping[int, str],
     head: HeadTree,
 ) -> Iterator[tuple[RawFinding, Place]]:
     for index, raw in enumerate(raws):
-        blob = raw.blob or (blobs.get((raw.commit, raw.path)) if raw.commit else None)
+        blob = blob_of(raw, blobs)
+        object_id = blob.object_id if blob else None
         yield (
             raw,
             Place(
@@ -332,8 +318,8 @@ def _places(
                 line=raw.line,
                 column=raw.column,
                 commit=raw.commit,
-                blob=blob,
-                in_head=blob in head.blobs,
+                blob=object_id,
+                in_head=object_id in head.blobs,
                 mark=marks.get(index, ""),
             ),
         )

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from resweep.runner.scanners.limits import Ended, Limits
 from resweep.runner.scanners.process import Guard
-
 from tests.support.processes import processes_with, wait_until
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}
@@ -43,7 +43,7 @@ class Worker:
     """A real worker process whose sleeping grandchildren carry a number of their own on their command lines."""
 
     def __init__(self, root: Path) -> None:
-        self.mark = f"{random.randrange(10**8):08d}"  # noqa: S311 - a label
+        self.mark = f"{random.randrange(10**8):08d}"
         paths = [*sys.path]
         self.process = subprocess.Popen(
             [sys.executable, "-c", WORKER, str(root), self.mark],
@@ -116,7 +116,7 @@ def test_f1_a_killed_worker_leaves_no_process_and_no_file(worker: Worker, root: 
 def test_f1_twenty_workers_killed_at_random_moments_leave_nothing(root: Path) -> None:
     """Sixty kills of a whole runtime stand in its own fault test; these hit starting and ending runs."""
     times: list[float] = []
-    chooser = random.Random(20261201)  # noqa: S311 - a seed, to repeat a failure
+    chooser = random.Random(20261201)
     for _ in range(20):
         worker = Worker(root)
         try:
@@ -145,11 +145,14 @@ def test_a_killed_keeper_takes_its_scanner_along_and_the_worker_learns(worker: W
 
 def test_scans_outlive_a_killed_guardian_and_end_with_their_worker(worker: Worker, root: Path) -> None:
     worker.settle()
+    keepers = worker.keepers()
     os.kill(worker.guardian(), signal.SIGKILL)
     time.sleep(0.3)
     assert len(worker.sleepers()) >= 12
     worker.process.kill()
     assert wait_until(lambda: not worker.sleepers(), 5), worker.sleepers()
+    # A keeper that is still leaving holds the owner's lock, and whoever holds it is not swept.
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in keepers), 5)
     with Guard(root) as guard:  # nobody was left to remove the folder: the next one on this root does
         assert guard.swept == 1
         assert [path for path in left(root) if "/" in path] == []

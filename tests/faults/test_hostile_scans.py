@@ -1,4 +1,4 @@
-"""F13: hostile repositories through both built-in scanners: nothing of theirs runs, budgets hold, output is harmless."""
+"""F13: hostile repositories through both built-in scanners: nothing of theirs runs, budgets hold, output is safe."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from resweep.runner.scanners.checkout_tree import TreeLimits
 from resweep.runner.scanners.detect_secrets import DetectSecrets
 from resweep.runner.scanners.limits import Limits
@@ -14,7 +15,6 @@ from resweep.runner.scanners.scan import scan_target
 from resweep.schema.errors import SourceFault, TargetFault
 from resweep.schema.records import ScanOutcome, ScanReport
 from resweep.schema.text import display, store_text
-
 from tests.support.hostile import CASES
 from tests.support.processes import Bench, bench, claim_of, kingfisher, token
 
@@ -74,18 +74,20 @@ def test_f13(name: str, tmp_path: Path, parts: Bench, record_property: Callable[
     CASES[name](folder, f"touch {owned}")
     started = time.monotonic()
     faults: list[str] = []
+    said: list[str] = []
     reports: tuple[ScanReport, ...] = ()
     try:
         with parts.cache.hold(str(folder)) as held:
             reports = scan_target(claim_of(str(folder)), (), held, [kingfisher(), DetectSecrets()], parts.context)
     except (TargetFault, SourceFault) as fault:
         faults.append(fault.code)
-        assert harmless(str(fault)), str(fault)
+        said.append(str(fault))
     seconds = time.monotonic() - started
     outcomes = [f"{r.scanner}: {r.outcome} {len(r.findings)} {r.error_code or ''}".strip() for r in reports]
     line = {"case": name, "seconds": round(seconds, 1), "outcomes": outcomes, "faults": faults}
     record_property("hostile", json.dumps(line))
     print(json.dumps(line))
+    assert all(map(harmless, said)), said
     assert not owned.exists(), "a command of the repository was run"
     assert not list(tmp_path.rglob("owned*")), "a file was written outside of its folder"
     assert seconds < 2 * SECONDS + 20

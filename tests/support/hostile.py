@@ -4,10 +4,12 @@ Every case gets an empty folder and ``trap``: a shell command that would create 
 """
 
 import gzip
+import hashlib
 import io
 import os
 import stat
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,9 +211,6 @@ def deep_tree(folder: Path, trap: str) -> None:
     tree = git(folder, "mktree", stdin=f"100644 blob {blob}\tleaf\n".encode())
     # Written by one git process: 1,500 of them would take longer than the scan.
     trees = [tree]
-    import hashlib
-    import zlib
-
     for _ in range(1500):
         body = b"40000 d\0" + bytes.fromhex(trees[-1])
         content = b"tree %d\0" % len(body) + body

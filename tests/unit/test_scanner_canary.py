@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from resweep.runner.scanners import canary
 from resweep.runner.scanners.base import Needs
 from resweep.runner.scanners.custom import CommandScanner, CommandSpec, Format
 from resweep.runner.scanners.detect_secrets import DetectSecrets
 from resweep.runner.scanners.kingfisher import Kingfisher, KingfisherSettings
-
 from tests.support.processes import RULE_CACHE, Bench, bench, kingfisher
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from resweep.runner.scanners.identity import FindingsKey, load_key, mask, redact, target_identity
 from resweep.schema.errors import ConfigFault
 from tests.support.processes import claim_of, token

@@ -1,5 +1,6 @@
 """What one run may do and how it ends (product.md "Scanning"; reliability.md 2 C 74-80)."""
 
+import ast
 import os
 import sys
 import threading
@@ -8,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from resweep.runner.scanners.foldertree import remove_tree
 from resweep.runner.scanners.limits import Ended, Limits, ProcessResult
 from resweep.runner.scanners.process import Guard
-
 from tests.support.processes import processes_with
 
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}
@@ -60,8 +61,11 @@ def test_only_the_given_environment_and_three_files_reach_it(guard: Guard, monke
     script = "import os; print(sorted(os.environ)); print(sorted(os.listdir('/proc/self/fd')))"
     assert python(guard, script).exit_code == 0
     names, files = (guard.folder / "stdout").read_text().splitlines()
-    assert eval(names) == ["LC_CTYPE", "PATH", "RESWEEP_RUN"] or eval(names) == ["PATH", "RESWEEP_RUN"]
-    assert len(eval(files)) == 4  # the fourth is the listing itself
+    assert ast.literal_eval(names) == ["LC_CTYPE", "PATH", "RESWEEP_RUN"] or ast.literal_eval(names) == [
+        "PATH",
+        "RESWEEP_RUN",
+    ]
+    assert len(ast.literal_eval(files)) == 4  # the fourth is the listing itself
 
 
 def test_it_leads_its_own_session_and_cannot_gain_rights(guard: Guard) -> None:

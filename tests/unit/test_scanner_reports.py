@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from resweep.runner.scanners import jsonl, sarif, severity
 from resweep.runner.scanners.base import LimitHit, Needs, Reading, ScanFault, ScanJob
 from resweep.runner.scanners.custom import CommandScanner, CommandSpec, Format

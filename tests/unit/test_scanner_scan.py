@@ -3,16 +3,18 @@
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kingfisher import get_binary_path  # type: ignore[import-untyped]
+
 from resweep.runner.scanners.base import ScanInterrupted
 from resweep.runner.scanners.kingfisher import SETTINGS, Kingfisher
 from resweep.runner.scanners.scan import scan_target
 from resweep.schema.records import Coverage, ScanOutcome, ScanReport
-
 from tests.support.processes import (
     RULE_CACHE,
     Bench,
@@ -56,12 +58,20 @@ def bare_kingfisher(far: Path, folder: Path) -> set[tuple[str, str, str]]:
     """What the scanner finds by itself on a fresh clone: (path, rule, secret)."""
     clone = folder / "clone.git"
     git(folder, "clone", "-q", "--bare", "--no-local", str(far), str(clone))
-    from kingfisher import get_binary_path
-
     report = folder / "report.json"
     subprocess.run(
-        [get_binary_path(), "scan", str(clone), *SETTINGS, "--rule-cache-dir", str(RULE_CACHE), "--format", "json"]
-        + ["-o", str(report)],
+        [
+            get_binary_path(),
+            "scan",
+            str(clone),
+            *SETTINGS,
+            "--rule-cache-dir",
+            str(RULE_CACHE),
+            "--format",
+            "json",
+            "-o",
+            str(report),
+        ],
         env={"PATH": os.defpath, "HOME": str(folder)},
         check=False,
         capture_output=True,
@@ -294,10 +304,26 @@ def test_an_inline_mark_stands_beside_its_place_with_its_reason(parts: Bench, re
 
 
 def test_a_cancelled_scan_has_no_result(parts: Bench, repository: Path) -> None:
-    import threading
-
     commit(repository, {"a.env": token_line(1)})
     cancel = threading.Event()
     cancel.set()
     with parts.cache.hold(str(repository)) as held, pytest.raises(ScanInterrupted):
         scan_target(claim_of("x"), (), held, [kingfisher()], replace(parts.context, cancel=cancel))
+
+
+def test_a_push_of_an_archive_only_is_counted_and_does_not_read_everything_again(parts: Bench, repository: Path) -> None:
+    commit(repository, {"a.env": token_line(1)})
+    first = sweep(parts, repository)
+    commit(repository, {"release.zip": os.urandom(500)})
+    second = sweep(parts, repository, covered(first))
+    assert not second.complete
+    assert second.outcome in {ScanOutcome.CLEAN, ScanOutcome.UNCHANGED}
+    assert sweep(parts, repository, covered(second)).outcome is ScanOutcome.UNCHANGED
+
+
+def test_a_repository_of_archives_only_is_clean_and_says_what_was_left_out(parts: Bench, repository: Path) -> None:
+    commit(repository, {"a.tgz": os.urandom(500), "a.zip": os.urandom(500)})
+    report = sweep(parts, repository)
+    assert report.outcome is ScanOutcome.CLEAN
+    assert report.coverage is not None
+    assert [(entry.reason, entry.count) for entry in report.not_scanned] == [("file_type", 2)]
