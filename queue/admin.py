@@ -1,7 +1,7 @@
 """What operators do to targets: retry, defer, hold, let go, retire, settle. Each gives the ids it changed.
 
-``requeue`` is a request (``requests.request``): it takes names or filters, never state alone (rulings.md, 22). Who asked, and
-why, is the caller's audit row.
+``requeue`` is a request (``requests.request``): it takes names or filters, never state alone (rulings.md, 22).
+Who asked, and why, is the caller's audit row.
 """
 
 from collections.abc import Sequence
@@ -35,9 +35,14 @@ def defer(
 
 
 def reserve(
-    conn: Conn, target_ids: Sequence[int], *, by: str, period: timedelta = timedelta(hours=1), now: datetime | None = None
+    conn: Conn,
+    target_ids: Sequence[int],
+    *,
+    by: str,
+    period: timedelta = timedelta(hours=1),
+    now: datetime | None = None,
 ) -> list[int]:
-    """Hold targets for ``period``: claims and requeues stay away. Leased, retired and others' held targets are left out."""
+    """Hold targets for ``period``: claims and requeues stay away. Leased, retired and others' targets are left out."""
     values = {"ids": list(target_ids), "by": by, "period": period, "now": now}
     return sorted(row[0] for row in fetch(conn, "reserve", values))
 
@@ -50,9 +55,7 @@ def unreserve(conn: Conn, target_ids: Sequence[int], *, by: str | None = None) -
     return sorted(changed)
 
 
-def retire(
-    conn: Conn, target_ids: Sequence[int], *, reason: str, now: datetime | None = None
-) -> dict[int, State]:
+def retire(conn: Conn, target_ids: Sequence[int], *, reason: str, now: datetime | None = None) -> dict[int, State]:
     """Retire targets; the answer says ``retired``, or ``in_progress`` for those retired when their claim ends.
 
     The row and its findings are kept. Seen again in a listing, a target comes back.

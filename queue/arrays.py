@@ -1,7 +1,7 @@
 """Array parameters as PostgreSQL array literals.
 
-A step hands over a thousand rows; psycopg's own array adapter costs several microseconds an element, a literal built by joining
-costs a tenth (measured). The statements cast them (``%(ids)s::bigint[]``).
+A step hands over a thousand rows; psycopg's own array adapter costs several microseconds an element, a literal built by
+joining costs a tenth (measured). The statements cast them (``%(ids)s::bigint[]``).
 """
 
 from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ LONGEST = timedelta(hours=1)
 
 
 def ceiling(attempts: int, *, first: timedelta = FIRST, longest: timedelta = LONGEST) -> timedelta:
-    """The longest wait after the ``attempts``-th attempt (1 is the first): 30 s doubling to 1 h (queue.md, "Claiming")."""
+    """The longest wait after the ``attempts``-th attempt (from 1): 30 s doubling to 1 h (queue.md, "Claiming")."""
     if attempts < 1:
         message = f"attempts start at 1, not {attempts}"
         raise ValueError(message)

@@ -25,7 +25,7 @@ class SourceCensus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which targets a listing shows; every part narrows it. ``name`` is a part of the name, ``%`` and ``_`` are letters."""
+    """Which targets a listing shows; every part narrows it. ``name``: a part of the name, taken literally."""
 
     states: tuple[State, ...] = ()
     sources: tuple[int, ...] = ()
@@ -148,20 +148,18 @@ class Yield:
 
 def counts(conn: Conn, *, now: datetime | None = None) -> list[SourceCensus]:
     """Every source's targets by state, by name; one read of the hot table."""
-    found = []
-    for row in fetch(conn, "census", {"now": now}):
-        found.append(
-            SourceCensus(
-                source_id=row[0],
-                source=row[1],
-                by_state={state: row[2].get(state.value, 0) for state in State},
-                claimable=row[3],
-                oldest_waiting=row[4],
-                changed_waiting=row[5],
-                oldest_deferral=row[6],
-            )
+    return [
+        SourceCensus(
+            source_id=row[0],
+            source=row[1],
+            by_state={state: row[2].get(state.value, 0) for state in State},
+            claimable=row[3],
+            oldest_waiting=row[4],
+            changed_waiting=row[5],
+            oldest_deferral=row[6],
         )
-    return found
+        for row in fetch(conn, "census", {"now": now})
+    ]
 
 
 def listing(
@@ -226,7 +224,11 @@ def explain(conn: Conn, target_id: int, *, history_limit: int = 20, now: datetim
     facts = fetch_one(conn, "explain", {"id": target_id, "now": now})
     assert facts is not None  # noqa: S101 - the row was there a moment ago and rows stay for life
     return Why(
-        row=row, code=facts[0], next_at=facts[1], ahead=facts[2], history=tuple(history(conn, target_id, limit=history_limit))
+        row=row,
+        code=facts[0],
+        next_at=facts[1],
+        ahead=facts[2],
+        history=tuple(history(conn, target_id, limit=history_limit)),
     )
 
 
@@ -276,13 +278,20 @@ def yields(conn: Conn, *, period: timedelta, now: datetime | None = None) -> lis
     """Scans and findings by source and admission class: what updated scans bring against new ones (T59)."""
     return [
         Yield(
-            source=row[0], admission=Admission(row[1]), scans=row[2], findings=row[3], new_findings=row[4], seconds=row[5]
+            source=row[0],
+            admission=Admission(row[1]),
+            scans=row[2],
+            findings=row[3],
+            new_findings=row[4],
+            seconds=row[5],
         )
         for row in fetch(conn, "yields", {"period": period, "now": now})
     ]
 
 
-def cycles(conn: Conn, *, source_id: int | None = None, limit: int = 50, before: int | None = None) -> list[dict[str, Any]]:
+def cycles(
+    conn: Conn, *, source_id: int | None = None, limit: int = 50, before: int | None = None
+) -> list[dict[str, Any]]:
     """Discovery cycles with every column of ``source_cycles`` and the source's name, the newest first."""
     return [row[0] for row in fetch(conn, "cycle_list", {"source_id": source_id, "limit": limit, "before": before})]
 
@@ -292,7 +301,9 @@ def runs(conn: Conn, *, kind: str | None = None, limit: int = 50, before: int | 
     return [row[0] for row in fetch(conn, "run_list", {"kind": kind, "limit": limit, "before": before})]
 
 
-def workers(conn: Conn, *, seen_within: timedelta = timedelta(minutes=5), now: datetime | None = None) -> list[dict[str, Any]]:
+def workers(
+    conn: Conn, *, seen_within: timedelta = timedelta(minutes=5), now: datetime | None = None
+) -> list[dict[str, Any]]:
     """Worker processes seen lately, with how many leases each holds."""
     return [row[0] for row in fetch(conn, "worker_list", {"within": seen_within, "now": now})]
 

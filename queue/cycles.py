@@ -1,7 +1,7 @@
 """Cycles of discovery: their row, their lock, their fence; and the rows of every other pass.
 
-A cycle's session advisory lock is held on a dedicated connection for the cycle's whole life. Nothing here tries a lock to
-find out whether it is held: that is read from ``pg_locks`` (rulings.md, 8).
+A cycle's session advisory lock is held on a dedicated connection for the cycle's whole life. Nothing here tries a lock
+to find out whether it is held: that is read from ``pg_locks`` (rulings.md, 8).
 """
 
 import json
@@ -39,7 +39,7 @@ def let_go(direct: Conn, source_id: int) -> bool:
     return bool(row and row[0])
 
 
-def begin(  # noqa: PLR0913 - one argument a column
+def begin(
     conn: Conn,
     source_id: int,
     *,
@@ -90,7 +90,7 @@ def add(  # noqa: PLR0913 - one argument a counter
     retired: int = 0,
     invalid: int = 0,
 ) -> None:
-    """Add a step's counts to the running cycle (``CycleFenced`` when it is not). ``invalid``: times refused before observe."""
+    """Add a step's counts to the running cycle, or raise ``CycleFenced``. ``invalid``: times refused before."""
     counts = counts if counts is not None else ObserveCounts()
     done = change(
         conn,
@@ -160,7 +160,12 @@ def backlog(conn: Conn, source_id: int, *, now: datetime | None = None) -> int:
 
 
 def begin_run(
-    conn: Conn, kind: str, *, trigger: str = "schedule", tenant: str = "default", scope: str | None = None,
+    conn: Conn,
+    kind: str,
+    *,
+    trigger: str = "schedule",
+    tenant: str = "default",
+    scope: str | None = None,
     now: datetime | None = None,
 ) -> int:
     """Open the row of a pass that is not discovery; returns its id."""
@@ -169,7 +174,7 @@ def begin_run(
     return int(row[0])
 
 
-def finish_run(  # noqa: PLR0913 - one argument a column
+def finish_run(
     conn: Conn,
     run_id: int,
     *,

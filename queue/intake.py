@@ -1,11 +1,11 @@
 """Intake: observe what a source lists, and admit what changed under a hard cap.
 
-An observation says that a target exists and perhaps when it changed; it never removes anything (T02). An unchanged known
-target writes nothing (queue.md, "Observe and requeue under a hard cap").
+An observation says that a target exists and perhaps when it changed; it never removes anything (T02). An unchanged
+known target writes nothing (queue.md, "Observe and requeue under a hard cap").
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -35,8 +35,9 @@ def observe(  # noqa: PLR0913 - the signature of queue.md, plus what a test hand
 ) -> ObserveCounts:
     """Take one step's records in (up to some thousand); the caller's transaction is the step.
 
-    ``admit=False`` moves the times of known targets and admits nothing (``backlog_first = observe``). With ``cycle_id`` the
-    cycle is fenced first (``CycleFenced``). ``remember`` notes who was seen, for a complete listing (``removal.begin``).
+    ``admit=False`` moves the times of known targets and admits nothing (``backlog_first = observe``). With ``cycle_id``
+    the cycle is fenced first (``CycleFenced``). ``remember`` notes who was seen, for a complete listing
+    (``removal.begin``).
     Names are folded by the source's kind here; records of one target are taken as one. Counts are of distinct
     targets, ``fetched_count`` of records.
     """
@@ -155,7 +156,7 @@ def _turn(  # noqa: PLR0913 - one turn of observe
     now: datetime | None,
 ) -> tuple[ObserveCounts, list[Observation]]:
     """Classify, write; gives the records that have to be looked at again (renamed, or inserted by another process)."""
-    common = {"source_id": source_id, "skew": skew, "admit": admit, "now": now}
+    common: dict[str, object] = {"source_id": source_id, "skew": skew, "admit": admit, "now": now}
     total, *rows = fetch(conn, "observe_classify", _columns(records) | common)
     if first:
         counts = replace(
@@ -187,9 +188,7 @@ def _turn(  # noqa: PLR0913 - one turn of observe
     return counts, again
 
 
-def _write(
-    conn: Conn, writes: Sequence[tuple[Observation, int, bool]], common: Mapping[str, object]
-) -> int:
+def _write(conn: Conn, writes: Sequence[tuple[Observation, int, bool]], common: dict[str, object]) -> int:
     """Write what moved; gives how many targets' times went forward."""
     ids = [target_id for _, target_id, _ in writes]
     fetch(conn, "lock_targets", {"ids": ids})
@@ -209,14 +208,12 @@ def requeue_changed(
 ) -> int:
     """Admit up to ``limit`` changed targets of one source again; gives how many.
 
-    ``limit`` is what is left of the cycle's cap (0 admits nothing; negative is taken as 0). Runs in the transaction that
-    observed, after the cycle's fence (T32, T33).
+    ``limit`` is what is left of the cycle's cap (0 admits nothing; negative is taken as 0). Runs in the transaction
+    that observed, after the cycle's fence (T32, T33).
     """
     if limit < 1:
         return 0
-    queued = change(
-        conn, "requeue_changed", {"source_id": source_id, "limit": limit, "cooldown": cooldown, "now": now}
-    )
+    queued = change(conn, "requeue_changed", {"source_id": source_id, "limit": limit, "cooldown": cooldown, "now": now})
     if queued:
         announce(conn)
     return queued

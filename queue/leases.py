@@ -73,19 +73,19 @@ class LowWater:
             marks[rank] = not_before
         self._leased[source_id] = self._leased.get(source_id, 0) + 1
 
-    def arrays(self) -> dict[str, object]:
-        """The marks and leases as the claim statement takes them."""
-        sources = list(self._leased)
-        blank: list[datetime | None] = [None] * RANKS
-        rows = [self._marks.get(source_id, blank) for source_id in sources]
-        values: dict[str, object] = {
-            "source": sources,
-            "leased": [self._leased[source_id] for source_id in sources],
-            "room": [None] * len(sources),
-        }
-        for rank in range(RANKS):
-            values[f"m{rank}"] = [row[rank] for row in rows]
-        return values
+    def leased(self, source_id: int) -> int:
+        """How many leases the source held at the last survey, and was given here since."""
+        return self._leased.get(source_id, 0)
+
+    @property
+    def sources(self) -> list[int]:
+        """The sources of the last survey."""
+        return list(self._leased)
+
+    def mark(self, source_id: int, rank: int) -> datetime | None:
+        """Where the next search of this lane starts; ``None`` = at its beginning."""
+        marks = self._marks.get(source_id)
+        return None if marks is None else marks[rank]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,11 @@ class ReapCounts:
 
 def register_worker(conn: Conn, worker: WorkerIdentity, *, slots: int = 1, now: datetime | None = None) -> None:
     """Say who is going to claim. A claim needs no such row; people and wake-ups do."""
-    change(conn, "worker_register", {"uuid": worker.uuid, "host": worker.host, "pid": worker.pid, "slots": slots, "now": now})
+    change(
+        conn,
+        "worker_register",
+        {"uuid": worker.uuid, "host": worker.host, "pid": worker.pid, "slots": slots, "now": now},
+    )
 
 
 def stop_worker(conn: Conn, worker: UUID, *, now: datetime | None = None) -> None:
@@ -127,9 +131,9 @@ def claim(  # noqa: PLR0913 - the signature of queue.md, plus what a test hands 
 ) -> list[Claim]:
     """Lease up to ``limit`` targets that may be worked on now, in the order of queue.md, "Claiming".
 
-    ``sources`` are source ids, ``None`` = all. ``max_in_progress`` is the limit over all sources and processes; a source's
-    own limit lies in its row. With any limit this takes transaction locks, so commit soon. A batch may be short while
-    more waits: ask again at once; an empty one is empty.
+    ``sources`` are source ids, ``None`` = all. ``max_in_progress`` is the limit over all sources and processes; a
+    source's own limit lies in its row. With any limit this takes transaction locks, so commit soon. A batch may be
+    short while more waits: ask again at once; an empty one is empty.
     """
     if limit < 1:
         return []
@@ -161,24 +165,35 @@ def _claim_once(  # noqa: PLR0913, PLR0917 - the values of one statement
     most: int | None,
     now: datetime | None,
 ) -> list[Claim]:
-    values = water.arrays()
+    room: dict[int, int | None] = {}
+    leased = {source_id: water.leased(source_id) for source_id in water.sources}
     if most is not None or water.limited:
         locks = sorted(water.limited | ({0} if most is not None else set()))
-        fetch(conn, "claim_lock", {"namespace": LIMIT_LOCKS, "ids": locks})
-        room = {row[0]: (row[1], row[2]) for row in fetch(conn, "claim_room", {"sources": asked, "most": most})}
-        everywhere = room.pop(0)[1]
-        if everywhere is not None:
-            limit = min(limit, everywhere)
+        fetch(conn, "claim_lock", {"namespace": LIMIT_LOCKS, "ids": ints(locks)})
+        for source_id, held, left in fetch(conn, "claim_room", {"sources": asked, "most": most}):
+            if source_id == 0:
+                limit = limit if left is None else min(limit, left)
+            else:
+                # A limit set since the survey was not locked for: no room is handed in, and the statement hands
+                # nothing out.
+                room[source_id] = left if source_id in water.limited else None
+                leased[source_id] = held
         if limit < 1:
             return []
-        # A limit set since the survey is honoured by the statement itself: no room handed in, no row handed out.
-        known = [source_id for source_id in values["source"] if source_id in room]  # type: ignore[attr-defined]
-        keep = [index for index, source_id in enumerate(values["source"]) if source_id in room]  # type: ignore[arg-type]
-        values = {name: [column[index] for index in keep] for name, column in values.items()}  # type: ignore[index]
-        values["leased"] = [room[source_id][0] for source_id in known]
-        values["room"] = [room[source_id][1] if source_id in water.limited else None for source_id in known]
     rows = fetch(
-        conn, "claim", values | {"sources": asked, "limit": limit, "lease": lease, "worker": worker, "now": now}
+        conn,
+        "claim",
+        {
+            "source": ints(leased),
+            "leased": ints(leased.values()),
+            "room": ints([room.get(source_id) for source_id in leased]),
+            **{f"m{rank}": times([water.mark(source_id, rank) for source_id in leased]) for rank in range(RANKS)},
+            "sources": asked,
+            "limit": limit,
+            "lease": lease,
+            "worker": worker,
+            "now": now,
+        },
     )
     claims = []
     for row in rows:

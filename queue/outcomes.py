@@ -1,7 +1,7 @@
 """Outcomes: how claims end. Complete with findings, fail, defer, release: all fenced by the lease token.
 
-Every function takes a batch, answers per item, and never raises for a lost lease: its ``Settled`` says ``accepted=False`` and
-nothing of it was written (queue.md, "Claiming").
+Every function takes a batch, answers per item, and never raises for a lost lease: its ``Settled`` says
+``accepted=False`` and nothing of it was written (queue.md, "Claiming").
 """
 
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ class Release:
     delay: timedelta = timedelta(0)
 
 
-def complete(  # noqa: PLR0913 - what a test hands in
+def complete(
     conn: Conn,
     completions: Sequence[Completion],
     *,
@@ -66,10 +66,11 @@ def complete(  # noqa: PLR0913 - what a test hands in
 ) -> list[Settled]:
     """Accept completions with their findings, coverage and history, all in the caller's transaction.
 
-    The answer follows the order of ``completions``. Afterwards a row is ``done``; ``pending`` when a newer request came or a
-    scanner still owes work (then after a backoff by ``attempts``, one a completion; none given = the first step);
-    ``failed`` when it owes after ``max_attempts``; ``retired`` when that was waiting for the claim's end. Findings are
-    stored by the same rules for each of these. Two statements for a batch without reports, a fixed number otherwise.
+    The answer follows the order of ``completions``. Afterwards a row is ``done``; ``pending`` when a newer request
+    came or a scanner still owes work (then after a backoff by ``attempts``, one a completion; none given = the first
+    step); ``failed`` when it owes after ``max_attempts``; ``retired`` when that was waiting for the claim's end.
+    Findings are stored by the same rules for each of these. Two statements for a batch without reports, a fixed
+    number otherwise.
     """
     if not completions:
         return []
@@ -91,7 +92,9 @@ def complete(  # noqa: PLR0913 - what a test hands in
             "covered": _said(blobs, [each.covered_revision for each in handed]),
             "recheck": _said(times, [each.recheck_at for each in handed]),
             "owing": flags(owing) if any(owing) else None,
-            "delays": reals([backoff(max(1, tries[index]), random) / _SECOND for index in newest.values()]) if any(owing) else None,
+            "delays": reals([backoff(max(1, tries[index]), random) / _SECOND for index in newest.values()])
+            if any(owing)
+            else None,
             "findings": ints([sum(len(report.findings) for report in each.reports) for each in handed]),
             "results": _said(texts, [_result(each.reports) for each in handed]),
             "max_attempts": max_attempts,
@@ -113,7 +116,7 @@ def fail(
     random: Callable[[], float] = _random,
     now: datetime | None = None,
 ) -> list[Settled]:
-    """End claims whose attempt failed: ``pending`` after a backoff, ``failed`` when permanent or the attempts are used up.
+    """End claims whose attempt failed: ``pending`` after a backoff; ``failed`` when permanent or out of attempts.
 
     Faults of a provider or of the network are no attempts: ``defer`` those.
     """
@@ -204,9 +207,7 @@ def _settle(handed: Sequence[tuple[int, int]], states: dict[tuple[int, int], Sta
     settled = []
     for target_id, lease_token in handed:
         state = left.pop((target_id, lease_token), None)
-        settled.append(
-            Settled(target_id=target_id, lease_token=lease_token, accepted=state is not None, state=state)
-        )
+        settled.append(Settled(target_id=target_id, lease_token=lease_token, accepted=state is not None, state=state))
     return settled
 
 
@@ -222,12 +223,16 @@ def _result(reports: Sequence[ScanReport]) -> str | None:
 
 def _store(conn: Conn, accepted: Sequence[Completion], now: datetime | None) -> None:
     """Write coverage and findings of accepted completions."""
-    covered = sorted(
-        (each.target_id, report.scanner, report.coverage)
-        for each in accepted
-        for report in each.reports
-        if report.coverage is not None
-    ) if any(report.coverage for each in accepted for report in each.reports) else []
+    covered = (
+        sorted(
+            (each.target_id, report.scanner, report.coverage)
+            for each in accepted
+            for report in each.reports
+            if report.coverage is not None
+        )
+        if any(report.coverage for each in accepted for report in each.reports)
+        else []
+    )
     if covered:
         change(
             conn,

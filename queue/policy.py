@@ -1,6 +1,7 @@
 """Policies: in which order changed targets come back, what an upgrade owes, what is checked or refreshed next.
 
-The order is ``sort_key``, then id; a policy is only how that key is computed on write, by ``target_sort_key`` in the schema.
+The order is ``sort_key``, then id; a policy is only how that key is computed on write (``target_sort_key``, in the
+schema).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,16 +33,22 @@ def requeue_stale(
     limit: int,
     now: datetime | None = None,
 ) -> int:
-    """Admit up to ``limit`` finished targets whose coverage has another fingerprint, or none, for one of these scanners.
+    """Admit up to ``limit`` finished targets that one of these scanners covered with another fingerprint, or never.
 
-    Class ``reconcile``. ``limit`` is what is left of ``rescan_on_upgrade_max_per_cycle`` (0 = off), or what an operator gave to
-    ``queue requeue --stale-fingerprint``.
+    Class ``reconcile``. ``limit`` is what is left of ``rescan_on_upgrade_max_per_cycle`` (0 = off), or what an
+    operator gave to ``queue requeue --stale-fingerprint``.
     """
     done = 0
     for scanner, fingerprint in sorted(fingerprints.items()):
         for name in ("requeue_stale", "requeue_uncovered"):
             if done < limit:
-                values = {"source_id": source_id, "scanner": scanner, "fingerprint": fingerprint, "limit": limit - done, "now": now}
+                values = {
+                    "source_id": source_id,
+                    "scanner": scanner,
+                    "fingerprint": fingerprint,
+                    "limit": limit - done,
+                    "now": now,
+                }
                 done += change(conn, name, values)
     if done:
         announce(conn)
@@ -62,7 +69,7 @@ def settle_rechecks(conn: Conn, target_ids: Sequence[int]) -> int:
 
 
 def refresh_next(conn: Conn, source_id: int, *, limit: int) -> list[Known]:
-    """The known targets to walk again under ``refresh_registry``: least recently refreshed first, never refreshed before all."""
+    """The known targets to walk again under ``refresh_registry``: never, then least recently refreshed."""
     return _known(fetch(conn, "refresh_next", {"source_id": source_id, "limit": limit}))
 
 
@@ -73,5 +80,6 @@ def refreshed(conn: Conn, target_ids: Sequence[int], *, now: datetime | None = N
 
 def _known(rows: Sequence[tuple[int, str, str | None, str, bytes | None]]) -> list[Known]:
     return [
-        Known(target_id=row[0], name=row[1], provider_id=row[2], address=row[3], observed_revision=row[4]) for row in rows
+        Known(target_id=row[0], name=row[1], provider_id=row[2], address=row[3], observed_revision=row[4])
+        for row in rows
     ]

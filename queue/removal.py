@@ -23,8 +23,8 @@ def begin(direct: Conn) -> None:
 def finish(conn: Conn, source_id: int, *, began_at: datetime, now: datetime | None = None) -> list[int]:
     """A complete listing ended well: retire what two of them missed, mark what this one missed for the first time.
 
-    ``began_at``: the database time at which this listing began. Same connection as ``begin``. What was seen, or written (a
-    completion, a request, a new time) since the first of the two listings began stays. Gives the ids retired, those
+    ``began_at``: the database time at which this listing began. Same connection as ``begin``. What was seen, or written
+    (a completion, a request, a new time) since the first of the two listings began stays. Gives the ids retired, those
     that are leased included (they are retired when their claim ends).
     """
     rows = fetch(conn, "listing_absent", {"source_id": source_id, "began_at": began_at})
@@ -38,7 +38,12 @@ def finish(conn: Conn, source_id: int, *, began_at: datetime, now: datetime | No
 
 
 def note_gone(
-    conn: Conn, target_ids: Sequence[int], *, apart: timedelta = GONE_APART, reason: str = "gone", now: datetime | None = None
+    conn: Conn,
+    target_ids: Sequence[int],
+    *,
+    apart: timedelta = GONE_APART,
+    reason: str = "gone",
+    now: datetime | None = None,
 ) -> list[int]:
     """The provider said "gone" of these very ids, while the credential still reads a canary. Gives the ids retired.
 

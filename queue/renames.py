@@ -16,9 +16,9 @@ def rename(
 ) -> int:
     """Give names to whom they belong now; returns how many rows got the name they were observed under.
 
-    ``found`` are records with the row that has their id (``None``: a new target wants the name) and the row that has their
-    name. A row that loses its name and gets no other one here becomes ``name@id:PROVIDER_ID`` and ``unresolved`` in this
-    transaction. Every affected row is first moved aside, then named (queue.md, "One row per target").
+    ``found`` are records with the row that has their id (``None``: a new target wants the name) and the row that has
+    their name. A row that loses its name and gets no other one here becomes ``name@id:PROVIDER_ID`` and ``unresolved``
+    in this transaction. Every affected row is first moved aside, then named (queue.md, "One row per target").
     """
     wanted = {row_id: record.name for record, row_id, _ in found if row_id is not None}
     affected = sorted(wanted.keys() | {holder for _, _, holder in found if holder is not None})

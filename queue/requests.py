@@ -13,8 +13,8 @@ from .wakeups import announce
 class Requested:
     """What a request did to one target.
 
-    ``accepted`` is false for an ``unresolved`` target (never touched). ``coalesced``: another request was already waiting, one
-    scan will serve both.
+    ``accepted`` is false for an ``unresolved`` target (never touched). ``coalesced``: another request was already
+    waiting, one scan will serve both.
     """
 
     target_id: int
@@ -28,17 +28,16 @@ def request(
 ) -> list[Requested]:
     """Mark targets as wanted: the request counter is raised under each row's lock (queue.md, "Marks and snapshots").
 
-    ``done``, ``failed`` (attempts reset) and ``pending`` become claimable now, before everything that nobody asked for;
-    ``deferred`` keeps its time unless ``now_flag``; ``in_progress`` is only marked: its completion puts it back; ``retired`` is
-    only marked, for when it is seen again. Unknown ids are missing from the answer. ``by`` is for the caller's audit row.
+    ``done``, ``failed`` (attempts reset) and ``pending`` become claimable now, before everything that nobody asked
+    for; ``deferred`` keeps its time unless ``now_flag``; ``in_progress`` is only marked: its completion puts it back;
+    ``retired`` is only marked, for when it is seen again. Unknown ids are missing from the answer. ``by`` is for the
+    caller's audit.
     """
     del by  # kept in the signature: the audit row is the runner's to write
     if not target_ids:
         return []
     rows = fetch(conn, "request", {"ids": sorted(set(target_ids)), "now_flag": now_flag, "now": now})
-    answers = [
-        Requested(target_id=row[0], accepted=row[1], coalesced=row[2], state=State(row[3])) for row in rows
-    ]
+    answers = [Requested(target_id=row[0], accepted=row[1], coalesced=row[2], state=State(row[3])) for row in rows]
     if any(each.state is State.PENDING for each in answers):
         announce(conn)
     return answers

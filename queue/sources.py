@@ -134,10 +134,10 @@ def resume(conn: Conn, source_id: int) -> bool:
 def note_fault(
     conn: Conn, source_id: int, *, code: str = "connect", message: str = "", now: datetime | None = None
 ) -> FaultNoted:
-    """Count a fault of the provider or the network; from the third in a row the source is paused (queue.md, "Claiming").
+    """Count a fault of the provider or the network; the third in a row pauses the source (queue.md, "Claiming").
 
-    The pause grows from 30 s, doubling to 1 h. When it is over, one claim every half minute is the probe; ``note_success``
-    lifts the pause. A person's pause is never shortened or lifted here.
+    The pause grows from 30 s, doubling to 1 h. When it is over, one claim every half minute is the probe;
+    ``note_success`` lifts the pause. A person's pause is never shortened or lifted here.
     """
     waits = [ceiling(n) for n in range(1, 9)]
     row = fetch_one(

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import psycopg
 from psycopg.rows import tuple_row
 
-from ..schema.database import statement
+from ..schema.database import Connection, statement
 
-Conn = psycopg.Connection[Any]
+Conn = Connection
 """A connection inside the caller's transaction, whatever rows the caller asked for."""
 
 

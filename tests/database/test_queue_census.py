@@ -23,7 +23,11 @@ def test_counts_by_source_and_state(conn: Conn) -> None:
     admit(conn, made, "abcd", day(1), now=day(1))
     a, b, *_ = take(conn, 3, now=day(2))
     finish(conn, [a], now=day(2))
-    fail(conn, [Failure(target_id=b.target_id, lease_token=b.lease_token, code="x", message="", permanent=True)], now=day(2))
+    fail(
+        conn,
+        [Failure(target_id=b.target_id, lease_token=b.lease_token, code="x", message="", permanent=True)],
+        now=day(2),
+    )
     observe(conn, made, [seen("a", day(2))], now=day(2))
     acme, empty = counts(conn, now=day(3))
     assert {state: n for state, n in acme.by_state.items() if n} == {
@@ -58,7 +62,11 @@ def test_filters_narrow(conn: Conn) -> None:
     a, b = claims["alpha"], claims["beta"]
     release(conn, [Release(target_id=claims["100%_x"].target_id, lease_token=1)], now=day(2))
     finish(conn, [a], now=day(2))
-    fail(conn, [Failure(target_id=b.target_id, lease_token=b.lease_token, code="boom", message="m", permanent=True)], now=day(2))
+    fail(
+        conn,
+        [Failure(target_id=b.target_id, lease_token=b.lease_token, code="boom", message="m", permanent=True)],
+        now=day(2),
+    )
     observe(conn, made, [seen("alpha", day(3))], now=day(3))
 
     def names(**parts: Any) -> list[str]:
@@ -108,7 +116,11 @@ def test_explain_says_why_and_when_next(conn: Conn) -> None:
     (claim,) = take(conn, now=day(2))
     assert why(ids[0])[:2] == ("scanning", day(2) + timedelta(minutes=1))
     assert why(ids[0], 3)[0] == "lease_expired"
-    fail(conn, [Failure(target_id=ids[0], lease_token=claim.lease_token, code="x", message="", delay=timedelta(days=1))], now=day(2))
+    fail(
+        conn,
+        [Failure(target_id=ids[0], lease_token=claim.lease_token, code="x", message="", delay=timedelta(days=1))],
+        now=day(2),
+    )
     assert why(ids[0])[:2] == ("backing_off", day(3))
     finish(conn, take(conn, now=day(3)), now=day(3))
     assert why(ids[0], 4) == ("covered", None, None)

@@ -237,7 +237,9 @@ def test_low_water_finds_what_lies_below_it(conn: Conn) -> None:
     assert take(conn, 1, low_water=water, now=day(6))[0].name == "early"
     admit(conn, made, ["early2"], now=day(0.5))
     assert take(conn, 1, low_water=water, now=day(6))[0].name.startswith("late")
-    assert take(conn, 1, low_water=water, now=day(6))[0].name == "early2"  # empty above the mark: searched in full at once
+    assert (
+        take(conn, 1, low_water=water, now=day(6))[0].name == "early2"
+    )  # empty above the mark: searched in full at once
 
 
 def test_a_lease_starts_at_the_claim_whatever_the_wait(conn: Conn) -> None:
@@ -292,7 +294,11 @@ def test_a_due_deferred_row_is_claimed_directly(conn: Conn) -> None:
     made = source(conn)
     admit(conn, made, "a", now=day(1))
     (got,) = take(conn, now=day(2))
-    defer(conn, [Deferral(target_id=got.target_id, lease_token=got.lease_token, reason="limited", delay=MINUTE)], now=day(2))
+    defer(
+        conn,
+        [Deferral(target_id=got.target_id, lease_token=got.lease_token, reason="limited", delay=MINUTE)],
+        now=day(2),
+    )
     assert state(conn, got.target_id) is State.DEFERRED
     assert take(conn, now=day(2)) == []
     assert take(conn, now=day(2) + MINUTE)[0].attempts == 1

@@ -49,7 +49,14 @@ def test_a_step_adds_its_counts_under_the_fence(conn: Conn) -> None:
     assert cycles.finish(conn, cycle, status="success", changed_waiting=7, complete_listing=True, now=day(2))
     assert not cycles.finish(conn, cycle, status="failed")
     (shown,) = list_cycles(conn, source_id=made)
-    wanted = {"status": "success", "trigger": "manual", "fetched_count": 10, "queued_new_count": 4, "pages": 2, "changed_waiting_count": 7}
+    wanted = {
+        "status": "success",
+        "trigger": "manual",
+        "fetched_count": 10,
+        "queued_new_count": 4,
+        "pages": 2,
+        "changed_waiting_count": 7,
+    }
     assert {name: shown[name] for name in wanted} == wanted
     assert shown["source"] == "acme"
 

@@ -195,7 +195,19 @@ def test_cold_columns_follow_the_provider(conn: Conn) -> None:
 
 def test_hostile_names_come_back_as_they_were(conn: Conn) -> None:
     made = source(conn)
-    names = ['quote"d', "back\\slash", "{curly,brace}", "NULL", "", " ", "new\nline", "ünï", "a,b", "\\x00", "'; DROP TABLE target; --"]
+    names = [
+        'quote"d',
+        "back\\slash",
+        "{curly,brace}",
+        "NULL",
+        "",
+        " ",
+        "new\nline",
+        "ünï",
+        "a,b",
+        "\\x00",
+        "'; DROP TABLE target; --",
+    ]
     page = [seen(name, at=day(1), note=name) for name in names if name]
     observe(conn, made, page, now=day(2))
     stored = {row(conn, each.name)["display_name"] for each in page}
@@ -259,7 +271,10 @@ def test_observing_and_completing_the_same_rows_never_deadlock(database_url: str
                 conn.commit()
                 finish(conn, claims[::-1])
                 conn.commit()
-                conn.execute("UPDATE target_hot SET state = 'pending' WHERE id IN (SELECT id FROM target_hot WHERE state = 'done' ORDER BY id FOR UPDATE)")
+                conn.execute(
+                    "UPDATE target_hot SET state = 'pending' WHERE id IN "
+                    "(SELECT id FROM target_hot WHERE state = 'done' ORDER BY id FOR UPDATE)"
+                )
                 conn.commit()
 
     run([Thread(target=look), Thread(target=work)])

@@ -1,4 +1,4 @@
-"""Outcomes: complete, fail, defer, release, each fenced by the lease token; coverage and findings in the same transaction."""
+"""Outcomes: complete, fail, defer, release, each fenced by the lease token; with coverage and findings."""
 
 from datetime import timedelta
 from threading import Barrier, Thread
@@ -59,13 +59,16 @@ def test_one_lost_lease_never_fails_the_rest_of_a_batch(conn: Conn) -> None:
 def test_completed_at_is_written_by_completions_only_and_kept(conn: Conn) -> None:
     target, _ = one(conn)
     scan_end = day(3)
-    (claim,) = [each for each in take(conn, now=day(3))] or [None]  # nothing more to claim
-    assert claim is None
+    assert take(conn, now=day(3)) == []
     complete(conn, [Completion(target_id=target, lease_token=1, reports=())], now=scan_end)
     request(conn, [target], now=day(4))
     assert row(conn, target)["completed_at"] == scan_end
     (claim,) = take(conn, now=day(5))
-    fail(conn, [Failure(target_id=target, lease_token=claim.lease_token, code="x", message="", permanent=True)], now=day(6))
+    fail(
+        conn,
+        [Failure(target_id=target, lease_token=claim.lease_token, code="x", message="", permanent=True)],
+        now=day(6),
+    )
     assert row(conn, target)["completed_at"] == scan_end
 
 
@@ -74,7 +77,10 @@ def test_a_request_during_a_scan_puts_the_row_back_at_its_completion(conn: Conn)
     for _ in range(3):
         request(conn, [target], now=day(2))
     assert row(conn, target)["admission"] == "new"
-    assert complete(conn, [Completion(target_id=target, lease_token=token, reports=())], now=day(3))[0].state is State.PENDING
+    assert (
+        complete(conn, [Completion(target_id=target, lease_token=token, reports=())], now=day(3))[0].state
+        is State.PENDING
+    )
     waiting = row(conn, target)
     assert (waiting["admission"], waiting["attempts"], waiting["completed_at"]) == ("requested", 0, day(3))
     scan(conn, target, now=day(4))
@@ -102,7 +108,15 @@ def test_a_failure_waits_its_backoff_and_fails_at_the_last_attempt(conn: Conn) -
     for number in range(4, 8):
         (claim,) = take(conn, now=day(number))
         assert claim.attempts == number - 2
-        fail(conn, [Failure(target_id=target, lease_token=claim.lease_token, code="crash", message="", attempts=claim.attempts)], now=day(number))
+        fail(
+            conn,
+            [
+                Failure(
+                    target_id=target, lease_token=claim.lease_token, code="crash", message="", attempts=claim.attempts
+                )
+            ],
+            now=day(number),
+        )
     assert state(conn, target) is State.FAILED
     assert [each.outcome for each in history(conn, target)] == ["failed", "retried", "retried", "retried", "retried"]
 
@@ -121,12 +135,22 @@ def test_a_success_resets_the_attempts(conn: Conn) -> None:
 
 
 @pytest.mark.parametrize("permanent", [True, False])
-def test_a_request_during_a_failing_scan_revives_it(conn: Conn, permanent: bool) -> None:  # noqa: FBT001
+def test_a_request_during_a_failing_scan_revives_it(conn: Conn, permanent: bool) -> None:
     target, token = one(conn)
     request(conn, [target], now=day(2))
-    fail(conn, [Failure(target_id=target, lease_token=token, code="x", message="", permanent=permanent)], max_attempts=1, now=day(3))
+    fail(
+        conn,
+        [Failure(target_id=target, lease_token=token, code="x", message="", permanent=permanent)],
+        max_attempts=1,
+        now=day(3),
+    )
     revived = row(conn, target)
-    assert (revived["state"], revived["admission"], revived["attempts"], revived["not_before"]) == ("pending", "requested", 0, day(3))
+    assert (revived["state"], revived["admission"], revived["attempts"], revived["not_before"]) == (
+        "pending",
+        "requested",
+        0,
+        day(3),
+    )
 
 
 def test_a_deferral_gives_the_attempt_back_and_is_counted_apart(conn: Conn) -> None:
@@ -196,17 +220,32 @@ def test_every_act_on_a_lost_lease_is_refused(conn: Conn) -> None:
 def test_coverage_is_kept_per_scanner_and_work_owed_goes_back(conn: Conn) -> None:
     target, token = one(conn)
     tips = ("0a" * 20, "ff" * 20)
-    handed = Completion(target_id=target, lease_token=token, reports=(covered(tips=tips),), covered_revision=b"r", owes=("semgrep",))
+    handed = Completion(
+        target_id=target, lease_token=token, reports=(covered(tips=tips),), covered_revision=b"r", owes=("semgrep",)
+    )
     assert complete(conn, [handed], random=lambda: 0.0, now=day(3))[0].state is State.PENDING
     assert coverage(conn, [target]) == {
         target: [Coverage(scanner="kingfisher", revision=b"r1", fingerprint=b"f1", tips=tips, scanned_at=day(3))]
     }
     waiting = row(conn, target)
-    assert (waiting["completed_at"], waiting["covered_revision"], waiting["attempts"], waiting["admission"]) == (None, None, 1, "new")
+    assert (waiting["completed_at"], waiting["covered_revision"], waiting["attempts"], waiting["admission"]) == (
+        None,
+        None,
+        1,
+        "new",
+    )
     (claim,) = take(conn, now=day(4))
-    done = Completion(target_id=target, lease_token=claim.lease_token, reports=(covered("semgrep", fingerprint=b"f9"),), covered_revision=b"r")
+    done = Completion(
+        target_id=target,
+        lease_token=claim.lease_token,
+        reports=(covered("semgrep", fingerprint=b"f9"),),
+        covered_revision=b"r",
+    )
     assert complete(conn, [done], now=day(5))[0].state is State.DONE
-    assert [(each.scanner, each.fingerprint) for each in coverage(conn, [target])[target]] == [("kingfisher", b"f1"), ("semgrep", b"f9")]
+    assert [(each.scanner, each.fingerprint) for each in coverage(conn, [target])[target]] == [
+        ("kingfisher", b"f1"),
+        ("semgrep", b"f9"),
+    ]
     assert row(conn, target)["covered_revision"] == b"r"
     assert [each.outcome for each in history(conn, target)] == ["done", "owing"]
 

@@ -30,9 +30,15 @@ def put(conn: Conn, word: str) -> int:
         if word == "done":
             finish(conn, [claim], now=day(2))
         if word == "failed":
-            fail(conn, [Failure(target_id=target, lease_token=claim.lease_token, code="x", message="", permanent=True)], now=day(2))
+            fail(
+                conn,
+                [Failure(target_id=target, lease_token=claim.lease_token, code="x", message="", permanent=True)],
+                now=day(2),
+            )
         if word == "deferred":
-            defer(conn, [Deferral(target_id=target, lease_token=claim.lease_token, reason="x", until=day(9))], now=day(2))
+            defer(
+                conn, [Deferral(target_id=target, lease_token=claim.lease_token, reason="x", until=day(9))], now=day(2)
+            )
     elif word == "unresolved":
         admin.unresolve(conn, [target], reason="redirect")
     elif word == "retired":
@@ -53,7 +59,7 @@ def put(conn: Conn, word: str) -> int:
         ("unresolved", "unresolved", False, False),
     ],
 )
-def test_a_request_in_every_state(conn: Conn, word: str, after: str, accepted: bool, owed: bool) -> None:  # noqa: FBT001
+def test_a_request_in_every_state(conn: Conn, word: str, after: str, accepted: bool, owed: bool) -> None:
     target = put(conn, word)
     before = row(conn, target)
     (answer,) = request(conn, [target], now=day(3))
@@ -147,7 +153,10 @@ def test_retired_by_hand_and_seen_again(conn: Conn) -> None:
     never, done = admit(conn, made, ["never", "done"], day(1), now=day(1))
     admin.defer(conn, [never], reason="x", until=day(20))
     scan(conn, done, now=day(2))
-    assert admin.retire(conn, [never, done], reason="dropped", now=day(3)) == {never: State.RETIRED, done: State.RETIRED}
+    assert admin.retire(conn, [never, done], reason="dropped", now=day(3)) == {
+        never: State.RETIRED,
+        done: State.RETIRED,
+    }
     assert take(conn, now=day(21)) == []
     counts = observe(conn, made, [seen("never", day(1)), seen("done", day(1))], admit=False, now=day(4))
     assert counts.queued_new_count == 0

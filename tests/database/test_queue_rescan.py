@@ -95,7 +95,8 @@ def test_t29_switching_on_over_many_legacy_rows_admits_nothing(conn: Conn) -> No
     conn.execute(
         "WITH t AS (INSERT INTO target (source_id, normalized_target, display_name, address, discovered_at) "
         "SELECT %s, 'r' || n, 'r', 'a', now() FROM generate_series(1, 2000) AS n RETURNING id) "
-        "INSERT INTO target_hot (id, source_id, not_before, state, completed_at) SELECT id, %s, now(), 'done', %s FROM t",
+        "INSERT INTO target_hot (id, source_id, not_before, state, completed_at) "
+        "SELECT id, %s, now(), 'done', %s FROM t",
         (made, made, day(10)),
     )
     assert requeue(conn, made, limit=10_000) == 0
@@ -197,7 +198,11 @@ def test_t35_t39_to_t43_no_other_state_is_ever_promoted(conn: Conn, word: str) -
     if word in {"failed", "deferred", "in_progress"}:
         (claim,) = take(conn, now=day(5))
         if word == "failed":
-            fail(conn, [Failure(target_id=a, lease_token=claim.lease_token, code="x", message="", permanent=True)], now=day(5))
+            fail(
+                conn,
+                [Failure(target_id=a, lease_token=claim.lease_token, code="x", message="", permanent=True)],
+                now=day(5),
+            )
         if word == "deferred":
             defer(conn, [Deferral(target_id=a, lease_token=claim.lease_token, reason="x", until=day(30))], now=day(5))
     elif word == "unresolved":
@@ -267,7 +272,12 @@ def test_t47_requeue_resets_the_retry_and_scheduling_fields_only(conn: Conn) -> 
     after = row(conn, a)
     different = {name for name in before if before[name] != after[name]}
     assert different <= {"state", "admission", "attempts", "deferrals", "not_before", "rank", "changed"}
-    assert (after["state"], after["admission"], after["attempts"], after["not_before"]) == ("pending", "updated", 0, day(4))
+    assert (after["state"], after["admission"], after["attempts"], after["not_before"]) == (
+        "pending",
+        "updated",
+        0,
+        day(4),
+    )
     assert after["completed_at"] == before["completed_at"]
 
 
@@ -309,10 +319,13 @@ def test_t56_t57_updated_admissions_are_counted_apart_from_new_ones(conn: Conn) 
     made = source(conn)
     changed(conn, made, "ab")
     cycle = begin(conn, made, now=day(9))
-    counts = observe(conn, made, [seen("a", day(4)), seen("b", day(4)), seen("n", day(4)), seen("m")], cycle_id=cycle, now=day(9))
+    counts = observe(
+        conn, made, [seen("a", day(4)), seen("b", day(4)), seen("n", day(4)), seen("m")], cycle_id=cycle, now=day(9)
+    )
     add(conn, cycle, counts, queued_updated=requeue(conn, made, limit=1))
     stored = conn.execute(
-        "SELECT fetched_count, known_count, queued_new_count, queued_updated_count, missing_timestamp_count, moved_count FROM source_cycles"
+        "SELECT fetched_count, known_count, queued_new_count, queued_updated_count, missing_timestamp_count, "
+        "moved_count FROM source_cycles"
     ).fetchone()
     assert stored is not None
     assert tuple(stored.values() if isinstance(stored, dict) else stored) == (4, 2, 2, 1, 1, 2)
@@ -335,7 +348,9 @@ def test_t59_yield_of_updated_scans_can_be_compared_with_new_ones(conn: Conn) ->
         ],
         now=day(6),
     )
-    found = {(each.source, each.admission.value): each.scans for each in yields(conn, period=timedelta(days=30), now=day(7))}
+    found = {
+        (each.source, each.admission.value): each.scans for each in yields(conn, period=timedelta(days=30), now=day(7))
+    }
     assert found == {("acme", "new"): 2, ("acme", "updated"): 2}
 
 

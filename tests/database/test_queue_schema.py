@@ -47,7 +47,7 @@ STATEMENTS = sorted(entry.name for entry in files("resweep.queue.sql").iterdir()
 def test_impossible_combinations_are_refused(conn: Conn, assignment: str) -> None:
     admit(conn, source(conn), "a", now=day(1))
     with pytest.raises((psycopg.errors.IntegrityError, psycopg.errors.DataError)):
-        conn.execute(f"UPDATE target_hot SET {assignment}")  # noqa: S608 - the test's own words
+        conn.execute(f"UPDATE target_hot SET {assignment}")
 
 
 def test_a_leased_row_cannot_be_reserved(conn: Conn) -> None:
@@ -72,20 +72,29 @@ def test_a_leased_row_cannot_be_reserved(conn: Conn) -> None:
     ],
 )
 def test_t26_t30_t31_t36_the_one_meaning_of_changed(
-    conn: Conn, remote: int | None, scanned: int | None, started: int | None, completed: int | None, changed: bool | None
+    conn: Conn,
+    remote: int | None,
+    scanned: int | None,
+    started: int | None,
+    completed: int | None,
+    changed: bool | None,
 ) -> None:
     times = [None if each is None else day(each) for each in (remote, scanned, started, completed)]
-    found = conn.execute("SELECT target_changed(%s::timestamptz, %s::timestamptz, %s::timestamptz, %s::timestamptz) AS x", times).fetchone()
+    found = conn.execute(
+        "SELECT target_changed(%s::timestamptz, %s::timestamptz, %s::timestamptz, %s::timestamptz) AS x", times
+    ).fetchone()
     assert found in ((changed,), {"x": changed})
 
 
 def test_t19_t61_the_marks_are_nullable_and_the_eligibility_index_is_partial(conn: Conn) -> None:
     found = conn.execute(
-        "SELECT column_name AS n FROM information_schema.columns WHERE table_name = 'target_hot' AND is_nullable = 'YES' "
-        "AND column_name IN ('remote_modified_at', 'scan_remote_modified_at')"
+        "SELECT column_name AS n FROM information_schema.columns WHERE table_name = 'target_hot' "
+        "AND is_nullable = 'YES' AND column_name IN ('remote_modified_at', 'scan_remote_modified_at')"
     ).fetchall()
     assert len(found) == 2
-    index = conn.execute("SELECT pg_get_expr(indpred, indrelid) AS p FROM pg_index WHERE indexrelid = 'target_changed_waiting'::regclass").fetchone()
+    index = conn.execute(
+        "SELECT pg_get_expr(indpred, indrelid) AS p FROM pg_index WHERE indexrelid = 'target_changed_waiting'::regclass"
+    ).fetchone()
     assert index is not None
     assert "target_changed" in str(index)
 
@@ -101,11 +110,35 @@ def test_the_view_shows_the_names_of_the_rules(conn: Conn) -> None:
     admit(conn, source(conn), "a", now=day(1))
     finish(conn, take(conn, now=day(2)), now=day(2))
     names = {
-        "source", "normalized_target", "state", "not_before", "lease_owner", "lease_token", "lease_expires_at", "attempts", "completed_at",
-        "scan_remote_modified_at", "deferred_reason", "last_error_code", "last_error", "priority", "reserved_by", "reserved_until",
-        "retire_reason", "remote_modified_at", "scan_started_at", "request_no", "scan_request_no", "requested_at", "observed_revision",
-        "recheck_at", "provider_id", "changed_at", "moves", "sort_key",
-    }  # fmt: skip
+        "source",
+        "normalized_target",
+        "state",
+        "not_before",
+        "lease_owner",
+        "lease_token",
+        "lease_expires_at",
+        "attempts",
+        "completed_at",
+        "priority",
+        "scan_remote_modified_at",
+        "deferred_reason",
+        "last_error_code",
+        "last_error",
+        "reserved_by",
+        "reserved_until",
+        "retire_reason",
+        "remote_modified_at",
+        "scan_started_at",
+        "request_no",
+        "scan_request_no",
+        "requested_at",
+        "observed_revision",
+        "recheck_at",
+        "provider_id",
+        "changed_at",
+        "moves",
+        "sort_key",
+    }
     assert names <= set(row(conn, "a"))
 
 
@@ -128,7 +161,9 @@ def test_every_statement_file_is_prepared_and_says_why(conn: Conn, name: str) ->
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_no_statement_reads_a_clock_that_cannot_be_handed_in(name: str) -> None:
     code = "\n".join(
-        line for line in files("resweep.queue.sql").joinpath(name).read_text("utf-8").splitlines() if not line.lstrip().startswith("--")
+        line
+        for line in files("resweep.queue.sql").joinpath(name).read_text("utf-8").splitlines()
+        if not line.lstrip().startswith("--")
     )
     bare = re.sub(r"coalesce\(%\(now\)s::timestamptz, (now|clock_timestamp)\(\)\)", "", code)
     if name == "announce.sql":  # a worker's nap, never a row's rule

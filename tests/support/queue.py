@@ -52,7 +52,14 @@ def seen(
     )
 
 
-def admit(conn: Conn, source_id: int, names: Iterable[str] = ("a",), at: datetime | None = None, *, now: datetime | None = None) -> list[int]:
+def admit(
+    conn: Conn,
+    source_id: int,
+    names: Iterable[str] = ("a",),
+    at: datetime | None = None,
+    *,
+    now: datetime | None = None,
+) -> list[int]:
     """Observe targets for the first time; gives their ids in the order of the names."""
     wanted = list(names)
     observe(conn, source_id, [seen(name, at) for name in wanted], now=now)
@@ -88,7 +95,9 @@ def state(conn: Conn, target: int | str) -> State:
     return State(row(conn, target)["state"])
 
 
-def take(conn: Conn, limit: int = 100, *, worker: UUID = WORKER, sources: Sequence[int] | None = None, **more: Any) -> list[Claim]:
+def take(
+    conn: Conn, limit: int = 100, *, worker: UUID = WORKER, sources: Sequence[int] | None = None, **more: Any
+) -> list[Claim]:
     """Claim."""
     return claim(conn, worker, sources=sources, limit=limit, **more)
 
@@ -106,7 +115,9 @@ def scan(conn: Conn, target: int, *, now: datetime | None = None) -> None:
     finish(conn, claims, now=now)
 
 
-def covered(scanner: str = "kingfisher", *, revision: bytes = b"r1", fingerprint: bytes = b"f1", tips: tuple[str, ...] = ()) -> ScanReport:
+def covered(
+    scanner: str = "kingfisher", *, revision: bytes = b"r1", fingerprint: bytes = b"f1", tips: tuple[str, ...] = ()
+) -> ScanReport:
     """A clean, complete report with coverage."""
     return ScanReport(
         scanner=scanner,
