@@ -1,0 +1,1 @@
+"""Statements of the queue, one a file, read as package data."""
