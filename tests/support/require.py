@@ -6,6 +6,7 @@ this machine has everything; then no test may be skipped for any reason but that
 
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class Part:
 def _on_path(*names: str) -> Callable[[], str | None]:
     def find() -> str | None:
         for name in names:
-            found = shutil.which(name, path=os.environ.get("PATH", os.defpath) + os.pathsep + "/usr/sbin:/sbin")
+            places = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")
+            found = shutil.which(name, path=os.pathsep.join(places))
             if found is not None:
                 return found
         return None

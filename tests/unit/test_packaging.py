@@ -153,6 +153,6 @@ def test_each_lint_exception_has_its_reason() -> None:
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in _python_files()
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        if re.search(r"#\s*noqa", line) and not re.search(r"# noqa: [A-Z0-9, ]+ --? \S", line)
+        if re.search(r"#\s*noqa", line) and not re.search(r"#\s*noqa: [A-Z0-9, ]+ --? \S", line)
     ]
     assert unexplained == []
