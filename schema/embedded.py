@@ -206,8 +206,8 @@ class EmbeddedPostgres:
         if there != ours:
             message = (
                 f"{self._data} was made by PostgreSQL {there}, this release brings {ours}; nothing was changed. With "
-                f"the binaries of {there}: start it, `pg_dumpall -U {_USER} > resweep.sql`, stop it, move the folder away; "
-                f"then start resweep once and load the dump: `psql -U {_USER} -f resweep.sql postgres`"
+                f"the binaries of {there}: start it, `pg_dumpall -U {_USER} > resweep.sql`, stop it, move the folder "
+                f"away; then start resweep once and load the dump: `psql -U {_USER} -f resweep.sql postgres`"
             )
             raise DatabaseUnavailable(message)
 
@@ -313,13 +313,15 @@ class EmbeddedPostgres:
                 admin.execute(f"CREATE DATABASE {_DATABASE}")
 
     def _watch(self) -> None:
-        subprocess.Popen(
+        # It detaches itself at once, so that there is nothing to wait for and nothing of ours to reap.
+        subprocess.run(
             [sys.executable, "-I", "-S", _WATCHER, str(self._home), str(self._data)],
+            check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
             cwd="/",
+            timeout=60,
         )
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:

