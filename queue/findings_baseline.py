@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeGuard, cast
 from urllib.parse import unquote
 
 import yaml
@@ -118,16 +118,16 @@ def _load(text: str, name: str) -> Any:
 
 def _entries(document: Any, name: str) -> list[BaselineEntry]:
     """Tell the format and take its entries."""
-    if isinstance(document, Mapping):
-        if isinstance(document.get("runs"), list):
-            return list(_sarif(document["runs"]))
-        if isinstance(document.get("repositories"), list) and "fingerprint_algorithm" in document:
-            return list(_kingfisher(document["repositories"]))
-        if isinstance(document.get("items"), list):
-            return _ours(document["items"], name)
-        if "identity" in document:
-            return _ours([document], name)
-    if isinstance(document, list):
+    parts = _mapping(document)
+    if isinstance(parts.get("runs"), list):
+        return list(_sarif(parts["runs"]))
+    if isinstance(parts.get("repositories"), list) and "fingerprint_algorithm" in parts:
+        return list(_kingfisher(parts["repositories"]))
+    if isinstance(parts.get("items"), list):
+        return _ours(parts["items"], name)
+    if "identity" in parts:
+        return _ours([parts], name)
+    if _is_list(document):
         return _ours(document, name)
     message = (
         f"{name} is no baseline that is known: a kingfisher baseline, SARIF, or what `findings export` writes as JSON"
@@ -139,17 +139,18 @@ def _ours(items: Iterable[Any], name: str) -> list[BaselineEntry]:
     """Entries of our own JSON: by identity."""
     entries: list[BaselineEntry] = []
     for number, item in enumerate(items, start=1):
-        identity = _identity(item.get("identity")) if isinstance(item, Mapping) else None
+        parts = _mapping(item)
+        identity = _identity(parts.get("identity"))
         if identity is None:
             message = (
                 f"entry {number} of {name} has no identity of 64 hex digits, as `findings export --format json` writes"
             )
             raise UsageFault(message)
-        entries.append(BaselineEntry(rule=str(item.get("rule", "")), identity=identity))
+        entries.append(BaselineEntry(rule=str(parts.get("rule", "")), identity=identity))
     return entries
 
 
-def _kingfisher(repositories: Iterable[Any]) -> Iterable[BaselineEntry]:
+def _kingfisher(repositories: Any) -> Iterable[BaselineEntry]:
     """Entries of a kingfisher baseline. Its fingerprint is not stable and no use to us; rule, path and line are."""
     for repository in _mappings(repositories):
         for each in _mappings(repository.get("findings")):
@@ -158,12 +159,11 @@ def _kingfisher(repositories: Iterable[Any]) -> Iterable[BaselineEntry]:
             )
 
 
-def _sarif(runs: Iterable[Any]) -> Iterable[BaselineEntry]:
+def _sarif(runs: Any) -> Iterable[BaselineEntry]:
     """Entries of SARIF: our fingerprint where there is one, else rule and first place."""
     for run in _mappings(runs):
         for result in _mappings(run.get("results")):
-            prints = result.get("partialFingerprints")
-            known = prints.get("resweepIdentity/v1") if isinstance(prints, Mapping) else None
+            known = _mapping(result.get("partialFingerprints")).get("resweepIdentity/v1")
             path, line = _sarif_place(result)
             yield BaselineEntry(rule=str(result.get("ruleId", "")), path=path, line=line, identity=_identity(known))
 
@@ -171,18 +171,27 @@ def _sarif(runs: Iterable[Any]) -> Iterable[BaselineEntry]:
 def _sarif_place(result: Mapping[str, Any]) -> tuple[str, int | None]:
     """Path and line of a result's first location."""
     for location in _mappings(result.get("locations")):
-        physical = location.get("physicalLocation")
-        if isinstance(physical, Mapping):
-            artifact, region = physical.get("artifactLocation"), physical.get("region")
-            uri = artifact.get("uri", "") if isinstance(artifact, Mapping) else ""
-            line = region.get("startLine") if isinstance(region, Mapping) else None
-            return unquote(str(uri)).removeprefix("./"), _line(line)
+        physical = _mapping(location.get("physicalLocation"))
+        if physical:
+            uri = str(_mapping(physical.get("artifactLocation")).get("uri", ""))
+            return unquote(uri).removeprefix("./"), _line(_mapping(physical.get("region")).get("startLine"))
     return "", None
 
 
-def _mappings(values: Any) -> Iterable[Mapping[str, Any]]:
-    """What of a list are mappings; a file may hold anything."""
-    return [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else []
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    """Tell a list, of whatever."""
+    return isinstance(value, list)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """A mapping as it is, anything else as an empty one; a file may hold anything."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _mappings(values: Any) -> list[Mapping[str, Any]]:
+    """What of a list are mappings; nothing when it is no list."""
+    found = values if _is_list(values) else []
+    return [cast("Mapping[str, Any]", value) for value in found if isinstance(value, Mapping)]
 
 
 def _identity(value: Any) -> bytes | None:

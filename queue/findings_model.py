@@ -15,7 +15,7 @@ from uuid import UUID
 from ..schema.records import Finding, Place, ScanOutcome, ScanReport
 from ..schema.text import store_text
 
-SEVERITIES: Final = ("info", "low", "medium", "high", "critical")
+SEVERITIES: Final[tuple[str, ...]] = ("info", "low", "medium", "high", "critical")
 """Severities by rank: the database stores the index."""
 
 PLACES_KEPT: Final = 1_000
@@ -222,7 +222,7 @@ def _stand(draft: Draft, scanner: str, parts: Sequence[Finding], *, whole: bool)
     if whole:
         kept = ordered[:PLACES_KEPT]
         _drop(draft, [key for key in mine if key not in set(kept)])
-        unlisted = max(len(ordered) - len(kept), draft.unlisted if draft.seen_by != {scanner} else 0)
+        unlisted = max(len(ordered) - len(kept), draft.unlisted if draft.seen_by != frozenset({scanner}) else 0)
     else:
         fresh = [key for key in ordered if key not in mine]
         room = max(0, PLACES_KEPT - len(mine))

@@ -229,7 +229,7 @@ def _row(row: tuple[Any, ...]) -> FindingRow:
         identity=bytes(row[6]),
         rule=row[7],
         rule_name=row[8],
-        severity=SEVERITIES[row[9]],
+        severity=SEVERITIES[int(row[9])],
         confidence=row[10],
         masked=row[11],
         status=row[12],

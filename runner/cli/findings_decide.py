@@ -8,6 +8,7 @@ import click
 from ...queue import findings_baseline, findings_reads, ignore_rules
 from ...queue.findings_reads import FindingFilter, PageMark
 from ...queue.triage import Decision, Verdict, decide
+from ...schema.database import Connection
 from ...schema.errors import UsageFault
 from ...schema.text import display
 from ..export.document import SCHEMA, to_json
@@ -155,7 +156,7 @@ def baseline_import(
         table(("RULE", "PATH", "LINE"), ((e.rule, e.path, e.line) for e in match.unmatched[:_SHOWN]))
 
 
-def _targets(conn: Any, names: tuple[str, ...], sources: tuple[str, ...]) -> list[int] | None:
+def _targets(conn: Connection, names: tuple[str, ...], sources: tuple[str, ...]) -> list[int] | None:
     """Give the ids of the named targets; None when none is named."""
     if not names:
         return None

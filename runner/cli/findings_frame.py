@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import click
-from psycopg import Connection
 
 from ...queue.findings_model import SEVERITIES
 from ...queue.findings_paths import parse
-from ...queue.findings_reads import ACTIONABLE, STATUSES, FindingFilter, Origin
+from ...queue.findings_reads import ACTIONABLE, STATUSES, FindingFilter, Origin, Status
+from ...schema.database import Connection
 from ...schema.errors import ResweepError, UsageFault
 from ...schema.text import display
 
@@ -32,7 +32,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 class FindingsAccess:
     """What these commands need of the rest; made only when a command runs."""
 
-    transaction: Callable[[], AbstractContextManager[Connection[Any]]]  # one transaction, committed at a good end
+    transaction: Callable[[], AbstractContextManager[Connection]]  # one transaction, committed at a good end
     now: Callable[[], datetime]  # for people's durations only ("--since 2d")
     version: str
     allow_reveal: bool = False  # findings.allow_reveal
@@ -99,7 +99,8 @@ def chosen(  # noqa: PLR0913 - one argument an option
     finding_ids: Sequence[int] = (),
 ) -> FindingFilter:
     """Build the filter out of the options."""
-    statuses = None if "all" in states else tuple(s for s in STATUSES if s in states) or ACTIONABLE
+    named: tuple[Status, ...] = tuple(each for each in STATUSES if each in states)
+    statuses = None if "all" in states else named or ACTIONABLE
     return FindingFilter(
         statuses=statuses,
         severities=tuple(severities) or None,

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-from psycopg import Connection
 
 from ...queue import findings_reads
 from ...queue.findings_owners import CodeOwners, code_owners, owned_targets
 from ...queue.findings_reads import FindingFilter, FindingRow, PageMark
 from ...queue.triage import note_reveal
+from ...schema.database import Connection
 from ...schema.errors import UsageFault
 from ...schema.text import display
 from ..export.document import SCHEMA, event_document, finding_document, to_json
@@ -78,8 +78,8 @@ def show_command(*, finding: str, as_json: bool, revealing: bool, why: str, who:
         return
     for name, value in finding_document(row, owners).items():
         if name not in ("places", "triage") and value not in (None, [], ""):
-            shown = " ".join(map(str, value)) if isinstance(value, list) else value
-            click.echo(f"{name.replace('_', ' '):<18} {display(str(shown))}")
+            shown = value if isinstance(value, str) else to_json(value)
+            click.echo(f"{name.replace('_', ' '):<18} {display(shown)}")
     if row.triage is not None:
         until = f" until {row.triage.until.isoformat()}" if row.triage.until else ""
         click.echo(f"{'triage':<18} {row.triage.verdict} by {display(row.triage.by)}{until}: {display(row.triage.why)}")
@@ -117,7 +117,7 @@ def export_command(*, form: Format, output: Path | None, **options: Any) -> None
     )
 
 
-def with_owners(conn: Connection[Any], rows: Iterable[FindingRow]) -> Iterator[Owned]:
+def with_owners(conn: Connection, rows: Iterable[FindingRow]) -> Iterator[Owned]:
     """Give each finding with the code owners of its first place; one repository's file is held at a time."""
     source = iter(rows)
     nobody = CodeOwners()
@@ -133,7 +133,7 @@ def with_owners(conn: Connection[Any], rows: Iterable[FindingRow]) -> Iterator[O
             yield row, held[1].of(row.places[0].path)
 
 
-def one_finding(conn: Connection[Any], text: str) -> FindingRow:
+def one_finding(conn: Connection, text: str) -> FindingRow:
     """Find the one finding that a person names. Raises ``UsageFault`` when there is none, or more than one."""
     ids: list[int] = []
     if text.isascii() and text.isdigit() and len(text) < 19:  # noqa: PLR2004 - what a bigint holds
@@ -201,6 +201,6 @@ def _where(row: FindingRow) -> str:
     return f"{place.path}:{place.line or '?'}" + (f" +{more}" if more > 0 else "")
 
 
-def matching(conn: Connection[Any], wanted: FindingFilter) -> int:
+def matching(conn: Connection, wanted: FindingFilter) -> int:
     """Count what a filter means."""
     return sum(findings_reads.count_findings(conn, wanted).values())

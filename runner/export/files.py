@@ -3,7 +3,7 @@
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[TextIO]:
+def whole_file(path: Path) -> Generator[TextIO]:
     """Open a file for writing; it takes its name when the block ends well, and leaves nothing behind when it does not.
 
     Raises ``UsageFault`` when the folder cannot be written.

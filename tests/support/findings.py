@@ -134,7 +134,7 @@ def _first(cursor: Any) -> Any:
 
 def _rows(conn: Connection[Any], query: str, *parameters: Any) -> list[Any]:
     with conn.cursor(row_factory=_plain) as cursor:
-        cursor.execute(query, parameters)  # type: ignore[call-overload]
+        cursor.execute(query, parameters)
         return list(cursor.fetchall())
 
 

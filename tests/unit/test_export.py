@@ -66,7 +66,7 @@ def test_a_file_that_fails_leaves_nothing_and_keeps_what_was_there(tmp_path: Pat
     before = (tmp_path / "findings.csv").read_bytes()
     for form in ("csv", "sarif"):
         with pytest.raises(OSError, match="went away"):
-            export_to_folder(broken(), form, tmp_path, version="1")  # type: ignore[arg-type]
+            export_to_folder(broken(), form, tmp_path, version="1")
     assert (tmp_path / "findings.csv").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["findings.csv", "index.json"]
 
