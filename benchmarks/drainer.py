@@ -12,9 +12,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
-from resweep.queue.leases import claim
+import psycopg
+
+from resweep.queue.leases import LowWater, claim
 from resweep.queue.outcomes import complete
 from resweep.schema.database import Database
 from resweep.schema.records import Claim, Completion, ScanOutcome, ScanReport
@@ -23,12 +26,12 @@ _LEASE = timedelta(seconds=60)
 _NOTHING_NEW = ScanReport(scanner="kingfisher", outcome=ScanOutcome.UNCHANGED, complete=True, coverage=None)
 
 
-def drain(database: Database, batch: int) -> Iterator[Claim]:
+def drain(database: Database, claiming: psycopg.Connection[Any], batch: int) -> Iterator[Claim]:
     """Claim and complete until nothing is claimable; yields every claim whose completion was accepted."""
-    worker = uuid4()
+    worker, low_water = uuid4(), LowWater()
 
     def take() -> list[Claim]:
-        return database.run(lambda conn: claim(conn, worker, sources=None, limit=batch, lease=_LEASE))
+        return claim(claiming, worker, limit=batch, lease=_LEASE, low_water=low_water)
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         coming = pool.submit(take)
@@ -38,21 +41,23 @@ def drain(database: Database, batch: int) -> Iterator[Claim]:
                 Completion(target_id=held.target_id, lease_token=held.lease_token, reports=(_NOTHING_NEW,))
                 for held in claims
             ]
-            settled = database.run(lambda conn, done=done: complete(conn, done, worker=worker))
+            settled = database.run(lambda conn, done=done: complete(conn, done))
             yield from (held for held, end in zip(claims, settled, strict=True) if end.accepted)
 
 
 def main() -> None:
     """Drain once the parent says so."""
     conninfo, batch = sys.argv[1], int(sys.argv[2])
-    database = Database(conninfo, pool_size=2)
-    with database.connection() as conn:
-        conn.execute("SELECT 1")
-    print("ready", flush=True)
-    sys.stdin.readline()
-    started = time.perf_counter()
-    handed = [held.target_id for held in drain(database, batch)]
-    seconds = time.perf_counter() - started
+    database = Database(conninfo, pool_size=1)
+    # Without max_in_progress a claim is one statement, a transaction of its own.
+    with psycopg.connect(conninfo, autocommit=True) as claiming:
+        with database.connection() as conn:
+            conn.execute("SELECT 1")
+        print("ready", flush=True)
+        sys.stdin.readline()
+        started = time.perf_counter()
+        handed = [held.target_id for held in drain(database, claiming, batch)]
+        seconds = time.perf_counter() - started
     database.close()
     print(json.dumps({"seconds": seconds, "handed": handed}))
 

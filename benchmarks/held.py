@@ -68,5 +68,5 @@ def _scan(conn: Session, scans: int) -> list[float]:
             raise RuntimeError(message)
         done = [Completion(target_id=one.target_id, lease_token=one.lease_token, reports=(_NOTHING_NEW,)) for one in taken]
         with conn.transaction():
-            complete(conn, done, worker=worker)
+            complete(conn, done)
     return times

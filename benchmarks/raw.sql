@@ -3,7 +3,7 @@
 --
 --     pgbench -n -M prepared -c 1 -f benchmarks/raw.sql
 --
--- Left out is all that makes a queue: quotas, ranks, limits, coverage, findings, requests, retirement, low-water marks.
+-- The client is told what to scan: name and address of each target come over the wire. Left out is all that makes a queue: quotas, ranks, limits, coverage, findings, requests, retirement, low-water marks.
 WITH picked AS MATERIALIZED (
     SELECT id FROM target_hot
     WHERE source_id = 1 AND rank = 4 AND state IN ('pending', 'deferred') AND reserved_by IS NULL AND not_before <= now()
@@ -23,7 +23,11 @@ WITH picked AS MATERIALIZED (
     WHERE id = ANY (ARRAY (SELECT id FROM picked))
     RETURNING id, lease_token
 )
-SELECT array_agg(leased.id) AS ids, array_agg(leased.lease_token) AS tokens, sum(octet_length(target.address)) AS bytes
+SELECT
+    array_agg(leased.id) AS ids,
+    array_agg(leased.lease_token) AS tokens,
+    array_agg(target.normalized_target) AS names,
+    array_agg(target.address) AS addresses
 FROM leased
 JOIN target USING (id) \gset
 

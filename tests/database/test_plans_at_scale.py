@@ -147,29 +147,32 @@ def _faults(database_url: str, source: int, mode: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("off", ["hashjoin", "mergejoin", "nestloop", "material", "indexscan", "sort", "memoize"])
-def test_claim_never_takes_more_than_its_limit(database_url: str, off: str) -> None:
-    """A legal plan that runs a LIMIT twice, or locks before it sorts, would lease more (measured: 400 instead of 5)."""
+@pytest.mark.parametrize("name", ["claim", "requeue_changed"])
+def test_statement_never_takes_more_than_its_limit(database_url: str, name: str, off: str) -> None:
+    """A legal plan that runs a LIMIT twice, or locks before it sorts, would take more (measured: 400 instead of 5)."""
+    state, after = ("waiting", "in_progress") if name == "claim" else ("done", "pending")
     with psycopg.connect(database_url, autocommit=True) as conn:
         source = add_source(conn)
-        fill(conn, source_id=source, first=1, count=2_000, state="waiting")
+        fill(conn, source_id=source, first=1, count=2_000, state=state, changed_every=1)
         for statistics in ("none", "fresh"):
             if statistics == "fresh":
                 conn.execute("ANALYZE")
             for mode in ("force_generic_plan", "force_custom_plan"):
-                taken, locked = _taken(conn, source, off, mode)
+                taken, locked = _taken(conn, name, source, off, mode, after)
                 assert (taken, locked) == (5, 5), f"{statistics} statistics, {mode}, {off} off"
 
 
-def _taken(conn: Session, source: int, off: str, mode: str) -> tuple[int, int]:
-    """Rows that a claim of five leased, and rows that it locked at all."""
-    marks = {f"m{rank}": [None] for rank in range(6)}
+def _taken(conn: Session, name: str, source: int, off: str, mode: str, after: str) -> tuple[int, int]:  # noqa: PLR0913, PLR0917
+    """Rows that a statement of limit five took, and rows that it locked at all."""
+    marks: dict[str, object] = {f"m{rank}": [None] for rank in range(6)}
     values = {"limit": 5, "worker": WORKER, "lease": timedelta(seconds=60), "source": [source], "leased": [0], "room": [None]}
+    values |= {"source_id": source, "cooldown": timedelta(hours=6)}
     with conn.transaction(force_rollback=True):
         conn.execute(f"SET LOCAL plan_cache_mode = {mode}")  # noqa: S608 - one of two words
         conn.execute(f"SET LOCAL enable_{off} = off")  # noqa: S608 - a word from above
-        order = prepare(conn, "claim", (SQL / "claim.sql").read_text("utf-8"))
-        plan = explain(conn, "claim", order, values | marks, analyze=True)
-        conn.execute("DEALLOCATE claim")
-        row = conn.execute("SELECT count(*) FROM target_hot WHERE state = 'in_progress'").fetchone()
+        order = prepare(conn, name, (SQL / f"{name}.sql").read_text("utf-8"))
+        plan = explain(conn, name, order, values | marks, analyze=True)
+        conn.execute(f"DEALLOCATE {name}")  # noqa: S608 - a word from above
+        row = conn.execute("SELECT count(*) FROM target_hot WHERE state = %s::target_state", (after,)).fetchone()
     locked = sum(int(node["Actual Rows"] * node["Actual Loops"]) for node in nodes(plan) if node["Node Type"] == "LockRows")
     return (row[0] if row else 0), locked

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
@@ -18,8 +18,10 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=60)
 MAX_ATTEMPTS = 3
 WORKER = UUID(int=7)
-# More of both with RESWEEP_TEST_PROFILE=long.
-EXAMPLES, STEPS = (600, 80) if os.environ.get("RESWEEP_TEST_PROFILE") == "long" else (60, 40)
+# RESWEEP_TEST_PROFILE: `long` does more, `mutant` stops at the first failure without making it smaller.
+PROFILE = os.environ.get("RESWEEP_TEST_PROFILE", "")
+EXAMPLES, STEPS = {"long": (600, 80), "mutant": (400, 50)}.get(PROFILE, (150, 50))
+PHASES = (Phase.generate,) if PROFILE == "mutant" else (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 
 number = st.integers(0, 4)
 hours = st.integers(-4, 4)
@@ -302,6 +304,8 @@ def test_f18_queue_does_what_the_model_does(conn: psycopg.Connection[Any]) -> No
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
             deadline=None,
+            phases=PHASES,
+            report_multiple_bugs=PROFILE != "mutant",
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -18,14 +18,12 @@ _SECONDS = 240
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One guard to take away: in ``file`` the words ``old`` become ``new``; ``tests`` are pytest's names."""
+    """One guard to take away: in ``file`` words become other words; ``test`` is pytest's name of who has to notice."""
 
     name: str
     file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-    why: str  # what would break
+    edits: tuple[tuple[str, str], ...]  # everywhere in the file: a condition often stands in two places
+    test: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +53,20 @@ def copy_tree(folder: Path) -> Path:
 
 
 def apply(tree: Path, mutant: Mutant) -> None:
-    """Take the guard out; ``LookupError`` when it no longer stands there exactly once."""
+    """Take the guard out; ``LookupError`` when it no longer stands there."""
     path = tree / mutant.file
     text = path.read_text("utf-8")
-    if text.count(mutant.old) != 1:
-        message = f"{mutant.name}: {mutant.file} holds {mutant.old!r} {text.count(mutant.old)} times; say where the guard is now"
-        raise LookupError(message)
-    path.write_text(text.replace(mutant.old, mutant.new), "utf-8")
+    for words, instead in mutant.edits:
+        if words not in text:
+            message = f"{mutant.name}: {mutant.file} no longer holds {words!r}; say where the guard is now"
+            raise LookupError(message)
+        text = text.replace(words, instead)
+    path.write_text(text, "utf-8")
+
+
+def restore(tree: Path, mutant: Mutant) -> None:
+    """Put the guard back."""
+    shutil.copy(_ROOT / mutant.file, tree / mutant.file)
 
 
 def judge(tree: Path, tests: Sequence[str], database_url: str) -> Verdict:
@@ -70,6 +75,8 @@ def judge(tree: Path, tests: Sequence[str], database_url: str) -> Verdict:
         "PYTHONPATH": str(tree.parent / "site"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "RESWEEP_TEST_DATABASE_URL": database_url,
+        "RESWEEP_TEST_PROFILE": "mutant",
+        "RESWEEP_TEST_PLAN_ROWS": "200000",
     }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
     done = subprocess.run(
