@@ -1,6 +1,8 @@
 """Triage: a person's decision sticks to the finding, ends by the database's clock, and is recorded."""
 
 import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -119,35 +121,48 @@ def test_showing_a_secret_is_in_the_life(conn: Connection[Any]) -> None:
         note_reveal(conn, finding_id, by="", why="")
 
 
-def test_decisions_and_scans_over_the_same_rows_never_deadlock(conn: Connection[Any], database_url: str) -> None:
+def test_decisions_and_scans_lock_the_same_rows_in_the_same_order(conn: Connection[Any], database_url: str) -> None:
     (target,) = add_targets(conn)
-    names = [f"f{n}" for n in range(40)]
+    names = [f"f{n}" for n in range(5)]
     store(conn, [completion(target, report(*(finding(name) for name in names)))])
-    conn.commit()
     ids = finding_ids(conn, target)
-    conn.rollback()
+    conn.commit()
     errors: list[BaseException] = []
 
-    def work(number: int) -> None:
-        try:
-            with psycopg.connect(database_url) as mine:
-                for turn in range(12):
-                    verdict = (Verdict.ACCEPTED, Verdict.OPEN)[(turn + number) % 2]
-                    decide(mine, ids[:: (-1) ** number], Decision(verdict=verdict, by=f"w{number}", why="x"))
-                    mine.commit()
-        except BaseException as error:
-            errors.append(error)
-            raise
+    def in_transaction(work: Callable[[Connection[Any]], object]) -> threading.Thread:
+        def run() -> None:
+            try:
+                with psycopg.connect(database_url) as mine:
+                    work(mine)
+            except psycopg.Error as error:
+                errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
+        thread = threading.Thread(target=run)
         thread.start()
-    for turn in range(12):
-        seen = [finding(name) for name in names] if turn % 2 else []
-        store(conn, [completion(target, report(*seen), lease_token=turn + 2)])
-        conn.commit()
-    for thread in threads:
-        thread.join()
+        return thread
+
+    # Both are stopped at the row in the middle: in one order the second waits for the first, in two they deadlock.
+    conn.execute("SELECT id FROM finding WHERE id = %s FOR UPDATE", (ids[2],))
+    first = in_transaction(lambda mine: decide(mine, ids[::-1], _decision(Verdict.ACCEPTED)))
+    _wait_for_waiters(database_url, 1)
+    second = in_transaction(lambda mine: store(mine, [completion(target, report(), lease_token=2)]))
+    _wait_for_waiters(database_url, 2)
+    conn.commit()
+    first.join()
+    second.join()
     assert errors == []
-    lives = {event.kind for event in life(conn, ids[0])}
-    assert {"fixed", "reopened", "accepted"} <= lives
+    kinds = [event.kind for event in life(conn, ids[0])]
+    assert sorted(kinds) == ["accepted", "fixed", "opened"]
+
+
+def _wait_for_waiters(database_url: str, count: int) -> None:
+    """Wait until so many sessions of this database wait for a lock."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with psycopg.connect(database_url, autocommit=True) as watcher:
+        for _ in range(500):
+            row = watcher.execute(query).fetchone()
+            if row is not None and row[0] >= count:
+                return
+            time.sleep(0.02)
+    message = f"{count} sessions should wait for a lock and do not"
+    raise AssertionError(message)
