@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +19,7 @@ _CANCEL_TICK_SECONDS = 0.1
 
 
 @contextlib.contextmanager
-def memory_file(content: bytes | None) -> Iterator[IO[bytes]]:
+def memory_file(content: bytes | None) -> Generator[IO[bytes]]:
     """An open file that holds ``content`` and lies in memory; the null device for None."""
     if content is None:
         with Path(os.devnull).open("rb") as null:

@@ -15,7 +15,7 @@ from ...schema.text import display
 from ...sources.gitcommand import GitCommand
 from ...sources.gitfaults import explain
 
-_LISTING_LIMIT = 256 << 20
+_LISTING_LIMIT = 64 << 20
 _BATCH_BYTES = 32 << 20
 _BATCH_FILES = 20_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/v"

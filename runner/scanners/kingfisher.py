@@ -19,6 +19,7 @@ Measured on 2.14.0, and what follows from it here:
 
 import functools
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -131,11 +132,8 @@ class Kingfisher:
         if self._settings.program:
             return self._settings.program
         try:
-            from kingfisher import (  # type: ignore[import-untyped]  # noqa: PLC0415 - needed only when nothing is set
-                get_binary_path,
-            )
-
-            return str(get_binary_path())
+            wheel: Any = importlib.import_module("kingfisher")  # the wheel's package, named like this file
+            return str(wheel.get_binary_path())
         except (ImportError, FileNotFoundError) as error:
             msg = f"{self.name}: the program was not found ({error}); install kingfisher-bin 2.14 or set its command"
             raise ScanFault("scanner_missing", msg) from error

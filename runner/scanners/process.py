@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -80,7 +80,7 @@ class Guard:
         return self._process.pid if self._process else None
 
     @contextlib.contextmanager
-    def work_folder(self) -> Iterator[Path]:
+    def work_folder(self) -> Generator[Path]:
         """A private folder for one scan, mode 0700, removed afterwards whatever was put into it.
 
         When this process is killed the guardian removes it; when that is killed too, the next guard on the same root.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,11 @@ for thread in threads: thread.start()
 print("ready", flush=True)
 for thread in threads: thread.join()
 """
+
+
+def no_sleeper(worker: "Worker") -> bool:
+    """Whether everything that the worker started is gone."""
+    return not worker.sleepers()
 
 
 class Worker:
@@ -124,7 +130,7 @@ def test_f1_twenty_workers_killed_at_random_moments_leave_nothing(root: Path) ->
             started = time.monotonic()
             worker.process.kill()
             worker.process.wait()
-            assert wait_until(lambda w=worker: not w.sleepers(), 5), worker.sleepers()
+            assert wait_until(partial(no_sleeper, worker), 5), worker.sleepers()
             times.append(time.monotonic() - started)
         finally:
             worker.end()

@@ -18,7 +18,7 @@ from resweep.schema.text import display, store_text
 from tests.support.hostile import CASES
 from tests.support.processes import Bench, bench, claim_of, kingfisher, token
 
-SECONDS = 40.0
+SECONDS = 20.0
 LIMITS = Limits(
     seconds=SECONDS,
     memory_bytes=1 << 30,
@@ -90,7 +90,7 @@ def test_f13(name: str, tmp_path: Path, parts: Bench, record_property: Callable[
     assert all(map(harmless, said)), said
     assert not owned.exists(), "a command of the repository was run"
     assert not list(tmp_path.rglob("owned*")), "a file was written outside of its folder"
-    assert seconds < 2 * SECONDS + 20
+    assert seconds < 2 * SECONDS + 60  # two scanners, and git's own work on a busy machine
     assert list(parts.guard.folder.iterdir()) == [parts.guard.folder / "guardian.log"]
     assert (parts.guard.folder / "guardian.log").read_text() == ""
     secret = token(1)

@@ -39,7 +39,7 @@ def run(guard: Guard, *argv: str, cancel: threading.Event | None = None, **limit
 
 
 def python(guard: Guard, script: str, **limits: float) -> ProcessResult:
-    return run(guard, sys.executable, "-I", "-S", "-c", script, **limits)
+    return run(guard, sys.executable, "-I", "-S", "-c", script, cancel=None, **limits)
 
 
 def test_an_ordinary_run_gives_its_exit_code_and_output(guard: Guard) -> None:
