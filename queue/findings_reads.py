@@ -200,8 +200,10 @@ def stream_findings(
 ) -> Iterator[FindingRow]:
     """Give every matching finding by source, target, rule and identity, in bounded memory.
 
-    Needs an open transaction (a server-side cursor lives in one): all rows come from one moment.
+    Needs an open transaction (a server-side cursor lives in one), whose time limits it lifts: all rows come from one
+    moment.
     """
+    conn.execute(statement(_SQL, "findings_unbounded"))
     with conn.cursor("resweep_findings", row_factory=tuple_row) as cursor:
         cursor.itersize = _FETCH
         cursor.execute(statement(_SQL, "findings_export"), {**wanted.parameters(now), "places": places})

@@ -19,7 +19,7 @@ from ...schema.errors import ResweepError, UsageFault
 from ...schema.text import display
 
 ACCESS_KEY: Final = "resweep.findings"
-"""Where the frame of the command line puts a function that gives ``FindingsAccess`` (in ``Context.meta``)."""
+"""Under this key of ``Context.meta`` a caller may put a function that gives ``FindingsAccess``."""
 
 _DURATION: Final = re.compile(r"(\d+)\s*(s|m|h|d|w)")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -59,9 +59,13 @@ def findings() -> None:
 
 
 def access() -> FindingsAccess:
-    """Give what the frame of the command line has prepared."""
-    made: Callable[[], FindingsAccess] = click.get_current_context().meta[ACCESS_KEY]
-    return made()
+    """Give what these commands need: as a caller has prepared it, else made from this call's configuration."""
+    prepared: Callable[[], FindingsAccess] | None = click.get_current_context().meta.get(ACCESS_KEY)
+    if prepared is not None:
+        return prepared()
+    from .findings_access import command_access  # noqa: PLC0415 - loads the scanners' side, which --help need not
+
+    return command_access()
 
 
 def filters(command: Command) -> Command:

@@ -116,7 +116,12 @@ def target_identity(claim: Claim) -> str:
 
     A renamed repository keeps its findings; the same repository in two databases gives the same identities.
     """
-    return f"{claim.kind}\0id:{claim.provider_id}" if claim.provider_id else f"{claim.kind}\0name:{claim.name}"
+    return repository_identity(claim.kind, claim.provider_id, claim.name)
+
+
+def repository_identity(kind: str, provider_id: str | None, name: str) -> str:
+    """What ``target_identity`` says, for whoever has no claim."""
+    return f"{kind}\0id:{provider_id}" if provider_id else f"{kind}\0name:{name}"
 
 
 def mask(secret: bytes) -> str:

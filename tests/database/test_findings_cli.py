@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,7 +19,12 @@ from resweep.queue import findings_owners
 from resweep.queue.findings import store
 from resweep.queue.findings_reads import FindingFilter, Origin, count_findings, life
 from resweep.runner.cli.findings import ACCESS_KEY, FindingsAccess, findings
+from resweep.runner.cli.findings_access import findings_access
 from resweep.runner.cli.reveal import NotRevealed, reveal
+from resweep.runner.config import load
+from resweep.runner.scanners.identity import load_key, repository_identity
+from resweep.runner.wiring import key_file
+from resweep.schema.clock import SystemClock
 from tests.support.findings import add_targets, completion, finding, finding_ids, identity, place, report
 
 SECRET = b"AKIAQ3EGPXGMZ7DQN5KT"
@@ -286,6 +292,43 @@ def test_a_secret_is_shown_once_and_recorded_first(
 def test_a_secret_is_found_by_its_identity_alone(content: bytes, secret: bytes, proven: bool, text: bytes) -> None:
     found = reveal(content, line=2, column=1, matches=lambda part: part == secret)
     assert (found.proven, found.text) == (proven, text)
+
+
+def test_a_secret_is_shown_out_of_a_real_repository(conn: Connection[Any], database_url: str, tmp_path: Path) -> None:
+    repository = tmp_path / "r"
+    git = ("git", "-c", "user.name=n", "-c", "user.email=n@example.org", "-C", str(repository))
+    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    (repository / "a.py").write_bytes(b"x = 1\nkey = '" + SECRET + b"'\n")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+    blob = subprocess.run([*git, "rev-parse", "HEAD:a.py"], check=True, capture_output=True, text=True).stdout.strip()
+    (tmp_path / "resweep.toml").write_text(f'data_dir = "{tmp_path / "data"}"\n[findings]\nallow_reveal = true\n')
+    settings = load(tmp_path / "resweep.toml", environ={}, cwd=tmp_path)
+    key = load_key(key_file(settings))
+    (target,) = add_targets(conn)
+    conn.execute(
+        "UPDATE target SET normalized_target = %s, address = %s WHERE id = %s", ("git/r", str(repository), target)
+    )
+    secret = key.identify(repository_identity("git", None, "git/r"), "aws-access-token", SECRET)
+    store(conn, [completion(target, report(finding("x", place("a.py", 2, blob=blob), identity=secret)))])
+    conn.commit()
+
+    @contextmanager
+    def transaction() -> Iterator[Connection[Any]]:
+        with psycopg.connect(database_url) as mine:
+            yield mine
+
+    @click.group()
+    @click.pass_context
+    def root(ctx: click.Context) -> None:
+        ctx.meta[ACCESS_KEY] = lambda: findings_access(settings, transaction, clock=SystemClock())
+
+    root.add_command(findings)
+    number = str(finding_ids(conn, target)[0])
+    conn.rollback()
+    result = CliRunner().invoke(root, ["findings", "show", number, "--reveal", "--who", "ann"])
+    assert (result.exit_code, result.stdout) == (0, SECRET.decode() + "\n")
+    assert "the secret, a.py:2" in result.stderr
 
 
 def test_a_line_that_is_gone_is_told() -> None:
