@@ -53,3 +53,11 @@ def facts(conn: Connection) -> ServerFacts:
         live_rows=row[15],
         database_bytes=row[16],
     )
+
+
+def moment(conn: Connection) -> datetime:
+    """The database's time: the only one that rules on rows compare with."""
+    row = fetch_one(conn, "moment", {})
+    assert row is not None  # noqa: S101 - a SELECT without FROM
+    at: datetime = row[0]
+    return at

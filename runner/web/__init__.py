@@ -1,1 +1,1 @@
-"""What the runtime shows over HTTP."""
+"""What is served over HTTP: metrics and probes."""

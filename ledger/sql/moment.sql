@@ -1,0 +1,2 @@
+-- What time it is for the database.
+SELECT now()
