@@ -37,12 +37,17 @@ _GIBIBYTE = 1 << 30
 _SPARE_CONNECTIONS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Store:
     """The database as this process reaches it. ``embedded`` is None where one was given."""
 
     database: Database
     embedded: EmbeddedPostgres | None
+    direct_url: str  # of a direct connection, for migrations; may hold a password: never shown
+
+    def __repr__(self) -> str:
+        """Without the address."""
+        return f"Store(embedded={self.embedded is not None})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +131,7 @@ def open_store(
             prepared=prepared,
         )
         stack.callback(database.close)
-        yield Store(database=database, embedded=embedded)
+        yield Store(database=database, embedded=embedded, direct_url=direct or url)
 
 
 @contextmanager
