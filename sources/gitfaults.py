@@ -41,6 +41,7 @@ _NOT_FOUND = re.compile(
 _NO_REPOSITORY = re.compile(r"does not appear to be a git repository|not a git repository")
 _UNREADABLE = re.compile(r"Permission denied|unable to open|could not open", re.IGNORECASE)
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
+_TALK = re.compile(r"Could not read from remote repository|make sure you have the correct access rights|^and the repository")
 _TOO_LARGE = re.compile(r"died of signal 25|File too large|SIGXFSZ")
 
 
@@ -51,7 +52,9 @@ class DiskFull(SourceFault):
 def explain(result: CommandResult, address: str, doing: str) -> SourceFault | TargetFault:
     """Turn a failed program into the error to raise. ``doing`` says what it was for, as in "fetching"."""
     text = result.stderr.decode("utf-8", "replace")
-    shown = display(" / ".join(line for line in text.splitlines() if line.strip()))[-_MESSAGE_LIMIT:]
+    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not _TALK.search(line)] or lines
+    shown = display(" / ".join(lines))[-_MESSAGE_LIMIT:]
     where = display(address)
     if _NO_SPACE.search(text):
         return DiskFull("unreadable", f"no space left while {doing} of {where}; make room below data_dir: {shown}")
