@@ -14,7 +14,7 @@ from .arrays import blobs, flags, ints, texts, times
 from .cycles import fence
 from .renames import rename
 from .sources import FOLDED_KINDS
-from .statements import Conn, change, fetch, fetch_one
+from .statements import Conn, change, fetch, fetch_one, together
 from .wakeups import announce
 
 MAX_FUTURE_SKEW = timedelta(minutes=10)
@@ -41,24 +41,27 @@ def observe(  # noqa: PLR0913 - the signature of queue.md, plus what a test hand
     Names are folded by the source's kind here; records of one target are taken as one. Counts are of distinct
     targets, ``fetched_count`` of records.
     """
-    if cycle_id is not None:
-        fence(conn, cycle_id)
-    row = fetch_one(conn, "source_kind", {"id": source_id})
-    if row is None:
-        message = f"there is no source {source_id}: register it before observing it"
-        raise LookupError(message)
-    records = distinct(observations, folded=row[0] in FOLDED_KINDS)
-    counts = ObserveCounts(fetched_count=len(observations))
-    left = records
-    for turn in range(_ROUNDS):
-        if not left:
-            break
-        counts, left = _turn(conn, source_id, left, counts, first=turn == 0, admit=admit, skew=max_future_skew, now=now)
-    if remember and records:
-        change(conn, "walk_seen_add", {"source_id": source_id, "names": [record.name for record in records]})
-    if counts.queued_new_count:
-        announce(conn)
-    return counts
+    with together(conn):
+        if cycle_id is not None:
+            fence(conn, cycle_id)
+        row = fetch_one(conn, "source_kind", {"id": source_id})
+        if row is None:
+            message = f"there is no source {source_id}: register it before observing it"
+            raise LookupError(message)
+        records = distinct(observations, folded=row[0] in FOLDED_KINDS)
+        counts = ObserveCounts(fetched_count=len(observations))
+        left = records
+        for turn in range(_ROUNDS):
+            if not left:
+                break
+            counts, left = _turn(
+                conn, source_id, left, counts, first=turn == 0, admit=admit, skew=max_future_skew, now=now
+            )
+        if remember and records:
+            change(conn, "walk_seen_add", {"source_id": source_id, "names": [record.name for record in records]})
+        if counts.queued_new_count:
+            announce(conn)
+        return counts
 
 
 def distinct(observations: Sequence[Observation], *, folded: bool) -> list[Observation]:
@@ -157,7 +160,8 @@ def _turn(  # noqa: PLR0913 - one turn of observe
 ) -> tuple[ObserveCounts, list[Observation]]:
     """Classify, write; gives the records that have to be looked at again (renamed, or inserted by another process)."""
     common: dict[str, object] = {"source_id": source_id, "skew": skew, "admit": admit, "now": now}
-    total, *rows = fetch(conn, "observe_classify", _columns(records) | common)
+    columns = _columns(records)
+    total, *rows = fetch(conn, "observe_classify", columns | common)
     if first:
         counts = replace(
             counts,
@@ -178,11 +182,14 @@ def _turn(  # noqa: PLR0913 - one turn of observe
         moved = _write(conn, [(record, found, cold) for record, found, _, cold in writes if found is not None], common)
         counts = replace(counts, moved_count=counts.moved_count + moved)
     if admit and (new := [record for record, _, _, _ in by_act.get("new", ())]):
-        ids = {name: target_id for target_id, name in fetch(conn, "observe_insert", _columns(new) | common)}
+        if len(new) < len(records):
+            columns = _columns(new)
+        ids = {name: target_id for target_id, name in fetch(conn, "observe_insert", columns | common)}
         added = [record for record in new if record.name in ids]
+        if len(added) < len(new):
+            columns = _columns(added)
         if added:
-            values = _columns(added) | common | {"ids": ints([ids[record.name] for record in added])}
-            change(conn, "observe_admit", values)
+            change(conn, "observe_admit", columns | common | {"ids": ints([ids[record.name] for record in added])})
         counts = replace(counts, queued_new_count=counts.queued_new_count + len(added))
         again += [record for record in new if record.name not in ids]
     return counts, again

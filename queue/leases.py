@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
+from types import MappingProxyType
 from uuid import UUID
 
 from ..schema.records import Admission, Claim, Coverage, WorkerIdentity
 from .arrays import ints, times
-from .statements import Conn, change, fetch
+from .statements import Conn, change, fetch, together
 
 RANKS = 6  # 0-2 requested, 3-5 the rest, by priority
 LIMIT_LOCKS = 732_302  # advisory lock namespace of max_in_progress: (namespace, source id), 0 = all sources together
 LEASE = timedelta(seconds=60)
 FULL_SEARCH = timedelta(seconds=2)
-
-_NO_ATTRIBUTES: Mapping[str, object] = {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,8 +132,9 @@ def claim(  # noqa: PLR0913 - the signature of queue.md, plus what a test hands 
     """Lease up to ``limit`` targets that may be worked on now, in the order of queue.md, "Claiming".
 
     ``sources`` are source ids, ``None`` = all. ``max_in_progress`` is the limit over all sources and processes; a
-    source's own limit lies in its row. With any limit this takes transaction locks, so commit soon. A batch may be
-    short while more waits: ask again at once; an empty one is empty.
+    source's own limit lies in its row. With any limit this takes transaction locks, so commit soon. Without one a claim
+    is a single statement: on an autocommit connection it saves two round trips. A batch may be short while more waits:
+    ask again at once; an empty one is empty.
     """
     if limit < 1:
         return []
@@ -165,11 +166,15 @@ def _claim_once(  # noqa: PLR0913, PLR0917 - the values of one statement
     most: int | None,
     now: datetime | None,
 ) -> list[Claim]:
-    room: dict[int, int | None] = {}
+    """One search. Without any limit it is one statement; with one: lock, count, take, each its own statement."""
     leased = {source_id: water.leased(source_id) for source_id in water.sources}
-    if most is not None or water.limited:
+    values: dict[str, object] = {"sources": asked, "limit": limit, "lease": lease, "worker": worker, "now": now}
+    if most is None and not water.limited:
+        return _take(conn, water, leased, {}, values)
+    with together(conn):
         locks = sorted(water.limited | ({0} if most is not None else set()))
         fetch(conn, "claim_lock", {"namespace": LIMIT_LOCKS, "ids": ints(locks)})
+        room: dict[int, int | None] = {}
         for source_id, held, left in fetch(conn, "claim_room", {"sources": asked, "most": most}):
             if source_id == 0:
                 limit = limit if left is None else min(limit, left)
@@ -178,25 +183,22 @@ def _claim_once(  # noqa: PLR0913, PLR0917 - the values of one statement
                 # nothing out.
                 room[source_id] = left if source_id in water.limited else None
                 leased[source_id] = held
-        if limit < 1:
-            return []
-    rows = fetch(
-        conn,
-        "claim",
-        {
-            "source": ints(leased),
-            "leased": ints(leased.values()),
-            "room": ints([room.get(source_id) for source_id in leased]),
-            **{f"m{rank}": times([water.mark(source_id, rank) for source_id in leased]) for rank in range(RANKS)},
-            "sources": asked,
-            "limit": limit,
-            "lease": lease,
-            "worker": worker,
-            "now": now,
-        },
-    )
+        return _take(conn, water, leased, room, values | {"limit": limit}) if limit > 0 else []
+
+
+def _take(
+    conn: Conn, water: LowWater, leased: dict[int, int], room: dict[int, int | None], values: dict[str, object]
+) -> list[Claim]:
+    """Run the claim statement and note where it came to."""
+    lanes: dict[str, object] = {
+        "source": ints(leased),
+        "leased": ints(leased.values()),
+        "room": ints([room.get(source_id) for source_id in leased]),
+    }
+    for rank in range(RANKS):
+        lanes[f"m{rank}"] = times([water.mark(source_id, rank) for source_id in leased])
     claims = []
-    for row in rows:
+    for row in fetch(conn, "claim", lanes | values):
         water.note(row[16], row[17], row[18])
         claims.append(
             Claim(
@@ -208,7 +210,7 @@ def _claim_once(  # noqa: PLR0913, PLR0917 - the values of one statement
                 display_name=row[5],
                 address=row[6],
                 provider_id=row[7],
-                attributes=_NO_ATTRIBUTES if row[8] == "{}" else json.loads(row[8]),
+                attributes=_attributes(row[8]),
                 admission=Admission(row[9]),
                 attempts=row[10],
                 scan_remote_modified_at=row[11],
@@ -219,6 +221,12 @@ def _claim_once(  # noqa: PLR0913, PLR0917 - the values of one statement
             )
         )
     return claims
+
+
+@lru_cache(maxsize=1024)
+def _attributes(text: str) -> Mapping[str, object]:
+    """Attributes from JSON; the targets of a batch have few distinct ones, so they share what cannot be changed."""
+    return MappingProxyType(json.loads(text))
 
 
 def heartbeat(

@@ -5,6 +5,7 @@ Every function takes a batch, answers per item, and never raises for a lost leas
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import random as _random
@@ -14,7 +15,8 @@ from ..schema.records import Completion, ScanReport, Settled, State
 from .arrays import blobs, flags, ints, reals, texts, times
 from .backoff import backoff
 from .findings import store
-from .statements import Conn, change, fetch
+from .findings_model import tells
+from .statements import Conn, change, fetch, together
 
 MAX_ATTEMPTS = 5
 _SECOND = timedelta(seconds=1)
@@ -83,28 +85,30 @@ def complete(
             newest[each.target_id] = index
     handed = completions if len(newest) == len(completions) else [completions[index] for index in newest.values()]
     owing = [bool(each.owes) for each in handed]
-    rows = fetch(
-        conn,
-        "complete",
-        {
-            "ids": ints([each.target_id for each in handed]),
-            "tokens": ints([each.lease_token for each in handed]),
-            "covered": _said(blobs, [each.covered_revision for each in handed]),
-            "recheck": _said(times, [each.recheck_at for each in handed]),
-            "owing": flags(owing) if any(owing) else None,
-            "delays": reals([backoff(max(1, tries[index]), random) / _SECOND for index in newest.values()])
-            if any(owing)
-            else None,
-            "findings": ints([sum(len(report.findings) for report in each.reports) for each in handed]),
-            "results": _said(texts, [_result(each.reports) for each in handed]),
-            "max_attempts": max_attempts,
-            "now": now,
-        },
-    )
-    states = {(row[0], row[1]): State(row[2]) for row in rows}
-    accepted = [each for each in handed if each.reports and (each.target_id, each.lease_token) in states]
-    if accepted:
-        _store(conn, accepted, now)
+    tells_more = any(report.coverage is not None or tells(report) for each in handed for report in each.reports)
+    with together(conn) if tells_more else nullcontext():
+        rows = fetch(
+            conn,
+            "complete",
+            {
+                "ids": ints([each.target_id for each in handed]),
+                "tokens": ints([each.lease_token for each in handed]),
+                "covered": _said(blobs, [each.covered_revision for each in handed]),
+                "recheck": _said(times, [each.recheck_at for each in handed]),
+                "owing": flags(owing) if any(owing) else None,
+                "delays": reals([backoff(max(1, tries[index]), random) / _SECOND for index in newest.values()])
+                if any(owing)
+                else None,
+                "findings": ints([sum(len(report.findings) for report in each.reports) for each in handed]),
+                "results": _said(texts, [_result(each.reports) for each in handed]),
+                "max_attempts": max_attempts,
+                "now": now,
+            },
+        )
+        states = {(row[0], row[1]): State(row[2]) for row in rows}
+        accepted = [each for each in handed if each.reports and (each.target_id, each.lease_token) in states]
+        if tells_more and accepted:
+            _store(conn, accepted, now)
     return _settle([(each.target_id, each.lease_token) for each in completions], states)
 
 

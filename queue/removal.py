@@ -6,7 +6,7 @@ A failed or partial listing, a passing error or a cap that was hit must never re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from .statements import Conn, change, fetch
+from .statements import Conn, change, fetch, together
 
 GONE_APART = timedelta(hours=6)
 
@@ -27,14 +27,15 @@ def finish(conn: Conn, source_id: int, *, began_at: datetime, now: datetime | No
     (a completion, a request, a new time) since the first of the two listings began stays. Gives the ids retired, those
     that are leased included (they are retired when their claim ends).
     """
-    rows = fetch(conn, "listing_absent", {"source_id": source_id, "began_at": began_at})
-    retire = sorted(row[0] for row in rows if row[1])
-    mark = [row[0] for row in rows if not row[1]]
-    if mark:
-        change(conn, "listing_mark", {"ids": mark, "began_at": began_at})
-    if retire:
-        return sorted(row[0] for row in fetch(conn, "retire", {"ids": retire, "reason": "absent", "now": now}))
-    return []
+    with together(conn):
+        rows = fetch(conn, "listing_absent", {"source_id": source_id, "began_at": began_at})
+        retire = sorted(row[0] for row in rows if row[1])
+        mark = [row[0] for row in rows if not row[1]]
+        if mark:
+            change(conn, "listing_mark", {"ids": mark, "began_at": began_at})
+        if retire:
+            return sorted(row[0] for row in fetch(conn, "retire", {"ids": retire, "reason": "absent", "now": now}))
+        return []
 
 
 def note_gone(
@@ -49,8 +50,9 @@ def note_gone(
 
     The first time marks; the second, at least ``apart`` later and nothing seen or completed between, retires.
     """
-    rows = fetch(conn, "gone", {"ids": list(target_ids), "apart": apart, "now": now})
-    ids = [row[0] for row in rows if row[1]]
-    if not ids:
-        return []
-    return sorted(row[0] for row in fetch(conn, "retire", {"ids": ids, "reason": reason, "now": now}))
+    with together(conn):
+        rows = fetch(conn, "gone", {"ids": list(target_ids), "apart": apart, "now": now})
+        ids = [row[0] for row in rows if row[1]]
+        if not ids:
+            return []
+        return sorted(row[0] for row in fetch(conn, "retire", {"ids": ids, "reason": reason, "now": now}))

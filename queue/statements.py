@@ -1,14 +1,27 @@
 """How this room speaks SQL: one statement a file under ``queue/sql``, tuples back, the caller's transaction."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from ..schema.database import Connection, statement
 
 Conn = Connection
 """A connection inside the caller's transaction, whatever rows the caller asked for."""
+
+
+def together(conn: Conn) -> AbstractContextManager[object]:
+    """What must be true together: the caller's transaction, or one of its own where the caller has none.
+
+    Callers own their transactions. On an autocommit connection outside of one, an act of a single statement is complete
+    in itself and saves two round trips; an act of several statements brings this.
+    """
+    if conn.autocommit and conn.info.transaction_status == TransactionStatus.IDLE:
+        return conn.transaction()
+    return nullcontext()
 
 
 def fetch(conn: Conn, name: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:

@@ -68,7 +68,9 @@ probed AS (
     UPDATE source AS s
     SET paused_until = moment.at + interval '30 seconds'
     FROM moment
-    WHERE s.id = ANY (ARRAY (SELECT p.source_id FROM picked AS p WHERE p.probing))
+    WHERE s.id = ANY (ARRAY (
+        SELECT q.id FROM source AS q WHERE q.id = ANY (ARRAY (SELECT p.source_id FROM picked AS p WHERE p.probing)) FOR UPDATE SKIP LOCKED
+    ))
 ),
 leased AS (
     UPDATE target_hot AS h

@@ -45,7 +45,7 @@ weighed AS MATERIALIZED (
         CASE
             WHEN m.renamed OR m.held_by_other THEN 'rename'
             WHEN m.id IS NULL THEN 'new'
-            WHEN h.state = 'retired' AND %(admit)s THEN 'write'
+            WHEN h.retire_reason IS NOT NULL AND %(admit)s THEN 'write'
             WHEN m.adopts OR m.redressed THEN 'write'
             WHEN m.revision IS DISTINCT FROM h.observed_revision AND m.revision IS NOT NULL THEN 'write'
             WHEN m.valid AND (h.remote_modified_at IS NULL OR m.at > h.remote_modified_at) THEN 'write'
@@ -54,7 +54,7 @@ weighed AS MATERIALIZED (
         m.valid AND m.at < h.remote_modified_at AND (m.renamed OR NOT m.held_by_other) AS older,
         m.adopts OR m.redressed AS cold
     FROM matched AS m
-    LEFT JOIN LATERAL (SELECT q.state, q.observed_revision, q.remote_modified_at FROM target_hot AS q WHERE q.id = m.id OFFSET 0) AS h ON true
+    LEFT JOIN LATERAL (SELECT q.retire_reason, q.observed_revision, q.remote_modified_at FROM target_hot AS q WHERE q.id = m.id OFFSET 0) AS h ON true
 )
 SELECT 0 AS ord, NULL AS act, NULL AS id, NULL AS holder_id, false AS cold,
     count(*) FILTER (WHERE id IS NOT NULL AND NOT held_by_other OR renamed) AS known,

@@ -1,7 +1,8 @@
 -- Move the marks of known targets forward, never back; rows are locked by lock_targets before, so clock_timestamp() is ordered.
 --
 -- A digest that differs makes the observation's time: the database clock, at least the stored time and a microsecond. A retired
--- target that is seen again is done when it has a completion and owes nothing, else pending. A claim in progress keeps its
+-- target that is seen again is done when it has a completion and owes nothing, else pending; one that waits for its claim's end to be
+-- retired no longer does. A claim in progress keeps its
 -- snapshot; what moves during it stays ahead of it.
 WITH page AS MATERIALIZED (
     SELECT u.id, u.revision, u.digest, CASE WHEN u.at >= '1990-01-01 00:00:00+00'
@@ -26,7 +27,7 @@ judged AS MATERIALIZED (
             CASE WHEN b.moved THEN h.mv_t * b.k + (120 / ln(2)) * (1 - b.k) ELSE h.mv_t END::real AS mv_t
         FROM (
             SELECT c.wall, c.remote, c.remote IS DISTINCT FROM h.remote_modified_at AS moved,
-                h.state = 'retired' AND %(admit)s AS back,
+                h.retire_reason IS NOT NULL AND %(admit)s AS back,
                 h.completed_at IS NOT NULL AND h.request_no = h.scan_request_no
                     AND (h.scan_started_at IS NULL OR h.completed_at >= h.scan_started_at) AS settled,
                 power(2, -greatest(0, extract(epoch FROM c.wall - coalesce(h.mv_at, c.wall))::double precision) / 86400 / 120) AS k
@@ -46,12 +47,13 @@ UPDATE target_hot AS h
 SET remote_modified_at = v.remote, observed_revision = coalesce(v.revision, h.observed_revision),
     changed_at = v.changed_at, moves = v.moves, mv_n = v.mv_n, mv_t = v.mv_t, mv_at = CASE WHEN v.moved THEN v.wall ELSE h.mv_at END,
     sort_key = target_sort_key(v.policy, v.changed_at, v.remote, v.moves, v.mv_n, v.mv_t, h.yl_f, h.yl_m, v.yield_mean, v.gap_days, v.h_days),
-    state = CASE WHEN NOT v.back THEN h.state WHEN v.settled THEN 'done' ELSE 'pending' END::target_state,
+    state = CASE WHEN NOT v.back OR h.state <> 'retired' THEN h.state WHEN v.settled THEN 'done' ELSE 'pending' END::target_state,
     retire_reason = CASE WHEN v.back THEN NULL ELSE h.retire_reason END,
-    admission = CASE WHEN v.back AND h.request_no > h.scan_request_no THEN 'requested'
-        WHEN v.back AND NOT v.settled AND h.completed_at IS NULL THEN 'new' ELSE h.admission END,
-    attempts = CASE WHEN v.back THEN 0 ELSE h.attempts END,
-    not_before = CASE WHEN v.back THEN v.wall ELSE h.not_before END
+    admission = CASE WHEN h.state <> 'retired' OR NOT v.back THEN h.admission
+        WHEN h.request_no > h.scan_request_no THEN 'requested'
+        WHEN h.completed_at IS NULL THEN 'new' ELSE h.admission END,
+    attempts = CASE WHEN v.back AND h.state = 'retired' THEN 0 ELSE h.attempts END,
+    not_before = CASE WHEN v.back AND h.state = 'retired' THEN v.wall ELSE h.not_before END
 FROM judged AS v
 WHERE h.id = v.id
     AND (v.moved OR v.back OR v.revision IS NOT NULL AND v.revision IS DISTINCT FROM h.observed_revision)

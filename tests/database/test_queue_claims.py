@@ -206,6 +206,26 @@ def test_max_in_progress_holds_under_concurrency(database_url: str) -> None:
     assert 0 < max(most) <= 7
 
 
+def test_max_in_progress_holds_on_connections_without_a_transaction(database_url: str) -> None:
+    with psycopg.connect(database_url) as setup:
+        made = source(setup, max_in_progress=5)
+        admit(setup, made, [f"r{n}" for n in range(100)])
+        setup.commit()
+    start, most = Barrier(5), []
+
+    def work() -> None:
+        worker = new_worker()
+        with psycopg.connect(database_url, autocommit=True) as conn:
+            start.wait()
+            for _ in range(8):
+                claims = claim(conn, worker, limit=3)
+                most.append(len(in_flight(conn)))
+                finish(conn, claims)
+
+    run([Thread(target=work) for _ in range(5)])
+    assert 0 < max(most) <= 5
+
+
 def test_no_target_is_handed_to_two_workers(database_url: str) -> None:
     with psycopg.connect(database_url) as setup:
         for name in ("x", "y", "z"):

@@ -274,6 +274,19 @@ def test_findings_are_written_with_the_completion_and_counted(conn: Conn) -> Non
     assert [(each.findings, each.new_findings) for each in history(conn, target)] == [(2, 0), (2, 2)]
 
 
+def test_on_a_connection_without_a_transaction_findings_and_completion_stand_or_fall_together(
+    database_url: str,
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        target, token = one(conn)
+        conn.execute("ALTER TABLE finding ADD CONSTRAINT broken CHECK (false) NOT VALID")
+        report = findings_report(finding("one"))
+        with pytest.raises(psycopg.errors.CheckViolation):
+            complete(conn, [Completion(target_id=target, lease_token=token, reports=(report,))])
+        assert state(conn, target) is State.IN_PROGRESS
+        assert history(conn, target) == []
+
+
 def test_a_lost_leases_findings_are_thrown_away(conn: Conn) -> None:
     target, token = one(conn)
     reap(conn, now=day(3))

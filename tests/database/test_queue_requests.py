@@ -235,6 +235,16 @@ def test_an_absent_leased_target_is_retired_at_its_claims_end(conn: Conn) -> Non
     assert finish(conn, claims, now=day(4)) == [State.RETIRED]
 
 
+def test_seen_again_before_its_claims_end_a_target_is_not_retired(conn: Conn) -> None:
+    made = source(conn)
+    (b,) = admit(conn, made, "b", now=day(1))
+    claims = take(conn, now=day(2))
+    admin.retire(conn, [b], reason="absent", now=day(2))
+    observe(conn, made, [seen("b")], now=day(2.5))
+    assert state(conn, b) is State.IN_PROGRESS
+    assert finish(conn, claims, now=day(3)) == [State.DONE]
+
+
 def test_gone_twice_and_six_hours_apart(conn: Conn) -> None:
     made = source(conn)
     a, b = admit(conn, made, "ab", now=day(1))
