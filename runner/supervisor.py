@@ -1,30 +1,31 @@
 """The whole runtime in one process: schema, scanners' canary, sources, passes, workers, pages; and its orderly end."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from ..ledger import server
-from ..queue import census, cycles, intake, leases
+from ..queue import census, cycles, intake
 from ..queue import sources as queue_sources
 from ..schema.clock import Clock, SystemClock
-from ..schema.errors import DatabaseUnavailable, ResweepError
-from .attempt import Attempts
+from ..schema.errors import DatabaseUnavailable, ResweepError, UsageFault
 from .authority import Authority
 from .config import Configuration
 from .config_sources import SourceConfig
 from .cycle import Cycle
-from .events import CycleEnded, Event, Listener, Noted, Reaped, to_all
+from .events import CycleEnded, Event, Listener, Noted, to_all
 from .housekeeping import housekeep
 from .metrics import Metrics
 from .passes import Pass, Passes
+from .pool import make_pool, sweep
 from .scanners import canary
 from .schedule import STARTUP_SECONDS
 from .summary import Summary, Tally, summarise
 from .wiring import ActiveSource, Scanning, Store, activate, identity, open_scanning, open_store, settle_key
-from .workers import PoolSettings, WorkerPool
+from .workers import WorkerPool
 
 _ABANDONED_SECONDS = 60.0
 _HOUSEKEEPING_SECONDS = 3600.0
@@ -103,13 +104,12 @@ class Supervisor:
             if self._options.web:
                 self._serve(stack, store)
             ready = _Ready(self, store, scanning, active)
-            if self._options.workers:
-                with _step("canary", self._step, "testing scanners"):
-                    self._prove_scanners(scanning)
+            # Discovery need not wait for the scanners' test, which takes half a minute on a new machine.
+            proven = stack.enter_context(_beside(lambda: self._prove_scanners(scanning), begin=self._options.workers))
             if self._options.once:
-                ready.once(stack)
+                ready.once(stack, proven)
                 return self._summary(store, active, since, began)
-            ready.serve(stack)
+            ready.serve(stack, proven)
         return None
 
     # --- steps of the start ---
@@ -126,11 +126,10 @@ class Supervisor:
 
     def _prove_scanners(self, scanning: Scanning) -> None:
         used = {name for source in self._options.sources for name in source.scanners}
-        used |= set(self._configuration.settings.defaults.scanners or ("kingfisher",)) if not used else set()
-        wanted = [scanning.scanners[name] for name in sorted(used)]
-        for result in canary.check(wanted, guard=scanning.guard, git=scanning.git, clock=self._clock):
-            if result.fault is not None:
-                raise StepFailed(str(result.fault)) from result.fault
+        if self._options.all_targets:
+            used |= set(self._configuration.settings.defaults.scanners or ("kingfisher",))
+        with _step("canary", self._step, "testing scanners"):
+            prove_scanners(scanning, used)
 
     def _serve(self, stack: ExitStack, store: Store) -> None:
         from .web.server import AddressTaken, serve  # noqa: PLC0415 - the web framework takes long to load
@@ -196,35 +195,42 @@ class _Ready:
 
     # --- parts ---
 
-    def _pool(self, stack: ExitStack) -> WorkerPool | None:
+    def _pool(self, stack: ExitStack, proven: Callable[[], None]) -> WorkerPool | None:
+        """Begin to scan, once the scanners have shown that they find something."""
         if not self._options.workers:
             return None
+        proven()
         supervisor, workers = self._supervisor, self._settings.workers
-        ids = None if self._options.all_targets else [source.source_id for source in self._active]
-        attempts = Attempts(
-            self._scanning,
-            adapters={source.config.name: source.adapter for source in self._active},
-            scanners={source.config.name: source.config.scanners for source in self._active},
-            default_scanners=self._settings.defaults.scanners or ("kingfisher",),
-        )
-        pool = WorkerPool(
+        pool = make_pool(
+            supervisor.configuration,
             self._store.database,
-            attempts,
-            supervisor.worker,
-            PoolSettings(
-                slots=workers.concurrency,
-                lease=timedelta(seconds=workers.lease_seconds),
-                max_attempts=workers.max_attempts,
-                max_in_progress=workers.max_in_progress,
-            ),
+            self._scanning,
+            self._active,
             tell=supervisor.tell,
+            worker=supervisor.worker,
             clock=supervisor.clock,
-            sources=lambda: ids,
+            only=self._only(),
         )
         supervisor.metrics.set_slots(workers.concurrency)
         pool.start()
         stack.callback(lambda: pool.stop(workers.grace_seconds, at_once=supervisor.stop.at_once))
         return pool
+
+    def _only(self) -> list[int] | None:
+        """The ids of sources that are claimed from; None: all."""
+        if self._options.all_targets:
+            return None
+        ids = [source.source_id for source in self._active]
+        known = {source.config.name for source in self._active}
+        with self._store.database.connection() as conn:
+            for name in self._options.only:
+                if name not in known:
+                    found = queue_sources.find(conn, name)
+                    if found is None:
+                        message = f"--sources: there is no source {name!r}; `resweep sources list` shows them"
+                        raise UsageFault(message)
+                    ids.append(found)
+        return ids
 
     def _cycle(self, source: ActiveSource) -> Cycle:
         return Cycle(
@@ -244,9 +250,7 @@ class _Ready:
     def _upkeep(self) -> list[Pass]:
         """What every runtime does for all, whoever leads: both are safe with any number of processes."""
         database = self._store.database
-        passes = [
-            Pass(name="sweep", interval_seconds=self._supervisor.configuration.sweep_seconds, run=self._sweep),
-        ]
+        passes = [sweep(self._supervisor.configuration, database, self._supervisor.tell)]
         if self._store.embedded is not None:
             passes.append(Pass(name="embedded", interval_seconds=_EMBEDDED_SECONDS, run=self._keep_server))
         if self._options.scheduler and not self._options.once:
@@ -265,14 +269,6 @@ class _Ready:
             ]
         return passes
 
-    def _sweep(self, _trigger: str) -> bool:
-        counts = self._store.database.run(
-            lambda conn: leases.reap(conn, max_attempts=self._settings.workers.max_attempts)
-        )
-        if counts.leases:
-            self._supervisor.tell(Reaped(pending=counts.pending, failed=counts.failed, late=counts.late))
-        return True
-
     def _keep_server(self, _trigger: str) -> bool:
         """The embedded server is ours: start it again when it died."""
         embedded = self._store.embedded
@@ -285,7 +281,7 @@ class _Ready:
 
     # --- running on and on ---
 
-    def serve(self, stack: ExitStack) -> None:
+    def serve(self, stack: ExitStack, proven: Callable[[], None]) -> None:
         """Work until the end is asked for."""
         supervisor = self._supervisor
         passes = self._upkeep()
@@ -304,10 +300,10 @@ class _Ready:
                         allowed=(lambda: True) if source.config.ad_hoc else lambda: lead.leading,
                     )
                 )
-        self._pool(stack)
         running = Passes(passes, clock=supervisor.clock, tell=supervisor.tell)
         running.start()
         stack.callback(lambda: running.stop(5.0))
+        self._pool(stack, proven)
         supervisor.tell(Noted(level="info", code="ready", message="ready"))
         supervisor.stop.asked.wait()
         supervisor.tell(Noted(level="info", code="stopping", message="stopping: no new scans, running ones may finish"))
@@ -319,10 +315,10 @@ class _Ready:
 
     # --- once ---
 
-    def once(self, stack: ExitStack) -> None:
+    def once(self, stack: ExitStack, proven: Callable[[], None]) -> None:
         """Cycles until nothing is eligible, or the cap that was set by hand; drain after each."""
         supervisor = self._supervisor
-        pool = self._pool(stack)
+        pool: WorkerPool | None = None
         running = Passes(self._upkeep(), clock=supervisor.clock, tell=supervisor.tell)
         running.start()
         stack.callback(lambda: running.stop(5.0))
@@ -338,6 +334,8 @@ class _Ready:
                 ended = self._cycle_once(source, "startup" if round_ == 0 else "manual", capped)
                 if ended is not None and self._wants_more(source, ended, capped):
                     again.append(source)
+            if pool is None and not supervisor.stop.asked.is_set():
+                pool = self._pool(stack, proven)
             if pool is not None:
                 self._drain(pool)
             due = [source for source in again if self._eligible(source)] if pool is not None else []
@@ -402,6 +400,25 @@ class _Ready:
     def _paused(self, conn: object, source: ActiveSource) -> bool:
         rows = queue_sources.list_sources(conn)  # type: ignore[arg-type]
         return any(row.source_id == source.source_id and row.paused for row in rows)
+
+
+def prove_scanners(scanning: Scanning, names: Collection[str]) -> None:
+    """Let each scanner find the canary. Raises ``StepFailed`` with the reason for the first that does not."""
+    wanted = [scanning.scanners[name] for name in sorted(names) if name in scanning.scanners]
+    for result in canary.check(wanted, guard=scanning.guard, git=scanning.git, clock=scanning.clock):
+        if result.fault is not None:
+            raise StepFailed(str(result.fault)) from result.fault
+
+
+@contextmanager
+def _beside(work: Callable[[], None], *, begin: bool) -> Iterator[Callable[[], None]]:
+    """Do ``work`` in a thread; gives a function that waits for it and raises what it raised."""
+    if not begin:
+        yield work
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="canary") as pool:
+        done = pool.submit(work)
+        yield done.result
 
 
 @contextmanager
