@@ -112,7 +112,7 @@ class Cycle:
         if not by_hand and self._config.backlog_first != "off":
             waiting = cycles.backlog(direct, self._source.source_id)
             if waiting and self._config.backlog_first == "skip":
-                reason, message = "backlog", f"{waiting} targets wait or are being scanned: those come first"
+                reason, message = "backlog", f"{waiting} of its targets wait or are being scanned, and come first"
                 cycles.finish(direct, cycle_id, status="skipped", error_code=reason, error_message=message)
                 return self._ended(began, cycle_id, trigger, "skipped", reason, message, tally)
             admit = not waiting

@@ -134,7 +134,7 @@ def summarise(conn: Connection, tally: Tally, *, sources: Sequence[tuple[int, st
     for (_, severity), number in counts.items():
         by_severity[severity] += number
     trouble = tuple(
-        f"{name}: {event.status}: {event.message or event.reason}"
+        f"{name}: {_trouble(event)}"
         for name, event in sorted(tally.cycles.items())
         if event.status in {"partial", "failed"}
     )
@@ -159,6 +159,13 @@ def summarise(conn: Connection, tally: Tally, *, sources: Sequence[tuple[int, st
         not_listed=dict(not_listed),
         lost_leases=tally.lost,
     )
+
+
+def _trouble(event: CycleEnded) -> str:
+    """What was wrong with a cycle, in one sentence; single targets are listed by themselves."""
+    if event.fault_count:
+        return f"{event.fault_count} of {event.fetched} entries have problems (first: {event.faults[0][0]}, {event.reason})"
+    return f"{event.status}: {event.message or event.reason}"
 
 
 def _left(conn: Connection, row: census.Row) -> Left:
