@@ -77,9 +77,7 @@ class Attempts:
             self._scanning.cache.discard(claim.address, claim.kind)
         return conclude(claim, reports)
 
-    def _scan(
-        self, claim: Claim, coverage: Sequence[Coverage], cancel: threading.Event
-    ) -> tuple[ScanReport, ...]:
+    def _scan(self, claim: Claim, coverage: Sequence[Coverage], cancel: threading.Event) -> tuple[ScanReport, ...]:
         scanning = self._scanning
         runner = scanning.guard.command_runner(cancel=cancel)
         cache = scanning.cache.with_runner(runner)

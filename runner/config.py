@@ -208,7 +208,12 @@ def _environment(
     values: dict[str, Any] = {}
     origins: dict[Key, str] = {}
     for name in sorted(environ):
-        if not name.upper().startswith(PREFIX) or name in KNOWN_VARIABLES or name.startswith(TEST_PREFIX) or name in named:
+        if (
+            not name.upper().startswith(PREFIX)
+            or name in KNOWN_VARIABLES
+            or name.startswith(TEST_PREFIX)
+            or name in named
+        ):
             continue
         slot = known.get(name)
         if slot is None:
@@ -282,7 +287,9 @@ def _contradictions(settings: Settings, origins: Mapping[Key, str]) -> list[str]
             faults.append(f"database.{given[0]} and database.{given[1]} are both set; keep one of them")
     if database.direct_url or database.direct_url_env or database.direct_url_file:
         if not (database.url or database.url_env or database.url_file):
-            faults.append("database.direct_url is set without database.url; set both, or neither for the embedded server")
+            faults.append(
+                "database.direct_url is set without database.url; set both, or neither for the embedded server"
+            )
     for name, tenant in settings.tenants.items():
         if tenant.webhook_secret_env and tenant.webhook_secret_file:
             faults.append(f"tenants.{name}: webhook_secret_env and webhook_secret_file are both set; keep one of them")
@@ -298,7 +305,11 @@ def _contradictions(settings: Settings, origins: Mapping[Key, str]) -> list[str]
                     f"{where}: {section}.listen = {listen!r} can be reached from other machines and nobody has to log in; "
                     "set web.viewer_token_file and web.operator_token_file, or listen on 127.0.0.1"
                 )
-    if settings.web.require_login and settings.web.viewer_token_file is None and settings.web.operator_token_file is None:
+    if (
+        settings.web.require_login
+        and settings.web.viewer_token_file is None
+        and settings.web.operator_token_file is None
+    ):
         faults.append("web.require_login is on and there is no token to log in with; set web.operator_token_file")
     return faults
 
@@ -311,9 +322,7 @@ def is_loopback(listen: str) -> bool:
     return host in {"localhost", "::1"} or host.startswith("127.")
 
 
-def _resolved(
-    settings: Settings, origins: dict[Key, str], folder: Path, faults: list[str]
-) -> tuple[SourceConfig, ...]:
+def _resolved(settings: Settings, origins: dict[Key, str], folder: Path, faults: list[str]) -> tuple[SourceConfig, ...]:
     sources = []
     for name in sorted(settings.sources):
         given = settings.sources[name]
@@ -323,7 +332,9 @@ def _resolved(
             faults.append(f"{origins.get(('sources', name, 'kind'), name)}: {fault}")
             continue
         for field_name in inherited:
-            origins[("sources", name, field_name)] = f"defaults.{field_name}, {origins.get(('defaults', field_name), '')}"
+            origins[("sources", name, field_name)] = (
+                f"defaults.{field_name}, {origins.get(('defaults', field_name), '')}"
+            )
         sources.append(source)
     return tuple(sources)
 

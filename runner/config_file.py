@@ -64,7 +64,9 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise ConfigFault(f"{path} cannot be read: {os.strerror(error.errno or 0)}; give it to this user") from error
     if len(content) > LIMIT_BYTES:
-        raise ConfigFault(f"{path} is larger than {LIMIT_BYTES >> 20} MiB, which no configuration is; name another file")
+        raise ConfigFault(
+            f"{path} is larger than {LIMIT_BYTES >> 20} MiB, which no configuration is; name another file"
+        )
     return content
 
 
@@ -76,7 +78,9 @@ def _decode(path: Path, content: bytes) -> str:
         text = content.decode("utf-8-sig")  # a byte order mark at the start is what some editors write
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigFault(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8") from error
+        raise ConfigFault(
+            f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        ) from error
     return text.replace("\r\n", "\n")
 
 
@@ -86,7 +90,9 @@ def _explain(path: Path, text: str, said: str) -> str:
     lines = text.split("\n")
     if place is None:
         what = _AT_END.sub("", said)
-        return f"{path}:{max(1, len(lines))}: {what} (the end of the file was reached: is a quote or bracket left open?)"
+        return (
+            f"{path}:{max(1, len(lines))}: {what} (the end of the file was reached: is a quote or bracket left open?)"
+        )
     line, column = int(place[1]), int(place[2])
     what = _WHERE.sub("", said)
     shown = lines[line - 1].strip()[:80] if line <= len(lines) else ""

@@ -114,9 +114,7 @@ def resolve(
     kind = _ALIASES.get(given.kind, given.kind)
     specs: tuple[Spec, ...] = ()
     try:
-        specs = configured_specs(
-            kind, scope=given.scope, paths=given.paths or (), urls=given.urls or (), cwd=folder
-        )
+        specs = configured_specs(kind, scope=given.scope, paths=given.paths or (), urls=given.urls or (), cwd=folder)
         if given.enabled is not False:
             adapter(kind)
     except UsageFault as fault:

@@ -129,7 +129,10 @@ class Cycle:
         except BaseException as error:
             if not direct.closed and direct.info.transaction_status.name == "IDLE":
                 cycles.finish(
-                    direct, cycle_id, status="failed", error_code="internal",
+                    direct,
+                    cycle_id,
+                    status="failed",
+                    error_code="internal",
                     error_message=store_text(f"{type(error).__name__}: {error}", _MESSAGE_LIMIT),
                 )
             raise
@@ -148,9 +151,7 @@ class Cycle:
         self._note(direct, status, reason, message)
         return self._ended(began, cycle_id, trigger, status, reason, message, tally, changed_waiting=changed_waiting)
 
-    def _walk(
-        self, direct: Connection, cycle_id: int, tally: _Tally, *, admit: bool, admit_updates: bool
-    ) -> None:
+    def _walk(self, direct: Connection, cycle_id: int, tally: _Tally, *, admit: bool, admit_updates: bool) -> None:
         remember = self._source.adapter.capabilities.complete_listing
         began_at = server.moment(direct)
         if remember:

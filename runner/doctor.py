@@ -176,7 +176,9 @@ def _disk(configuration: Configuration) -> Iterator[Diagnosis]:
     cache = configuration.settings.scan.cache_gb * _GIBIBYTE
     if cache > usage.total * 0.9:
         yield _warn(
-            "disk", f"scan.cache_gb {configuration.settings.scan.cache_gb:g} is about all of that disk", "lower scan.cache_gb"
+            "disk",
+            f"scan.cache_gb {configuration.settings.scan.cache_gb:g} is about all of that disk",
+            "lower scan.cache_gb",
         )
 
 
@@ -230,7 +232,9 @@ def _server(configuration: Configuration, store: Store, clock: Clock) -> Iterato
     away = max(0.0, (before - seen.at).total_seconds(), (seen.at - after).total_seconds())
     if away > _CLOCK_SECONDS:
         yield _warn(
-            "clock", f"this machine and the database differ by {away:.0f} s; only what people read is affected", "run NTP"
+            "clock",
+            f"this machine and the database differ by {away:.0f} s; only what people read is affected",
+            "run NTP",
         )
     else:
         yield _good("clock", f"this machine and the database agree within {away:.1f} s")
@@ -330,14 +334,26 @@ def _queue(store: Store) -> Iterator[Diagnosis]:
     if failed:
         yield _warn("queue", f"{failed:,} targets failed or are unresolved", "`resweep queue list --state failed`")
     if waiting and not workers:
-        yield _warn("queue", f"{count(waiting, 'target')} {'waits' if waiting == 1 else 'wait'} and nobody works", "start `resweep up` or `resweep work`")
+        yield _warn(
+            "queue",
+            f"{count(waiting, 'target')} {'waits' if waiting == 1 else 'wait'} and nobody works",
+            "start `resweep up` or `resweep work`",
+        )
     elif oldest is not None and oldest > _WAITING_WARN:
         hours = oldest.total_seconds() / 3600
-        yield _warn("queue", f"the oldest target waits for {hours:.1f} hours", "add workers: `resweep work` on more machines")
+        yield _warn(
+            "queue", f"the oldest target waits for {hours:.1f} hours", "add workers: `resweep work` on more machines"
+        )
     for row in rows:
         if row.paused:
             yield _warn(
-                "sources", f"{row.name} is paused by {row.paused_by}: {row.pause_reason}", f"`resweep sources resume {row.name}`"
+                "sources",
+                f"{row.name} is paused by {row.paused_by}: {row.pause_reason}",
+                f"`resweep sources resume {row.name}`",
             )
         elif row.fault_streak:
-            yield _warn("sources", f"{row.name}: {row.fault_streak} faults in a row: {row.last_fault}", "`resweep sources check`")
+            yield _warn(
+                "sources",
+                f"{row.name}: {row.fault_streak} faults in a row: {row.last_fault}",
+                "`resweep sources check`",
+            )

@@ -83,6 +83,16 @@ class CycleEnded:
     faults: tuple[tuple[str, str, str], ...] = ()  # (entry, code, message), the first few
     fault_count: int = 0
 
+    @property
+    def trouble(self) -> tuple[object, ...]:
+        """What is wrong, comparable: the same trouble again is no news."""
+        return self.status, self.reason, self.message, self.fault_count, self.faults
+
+    @property
+    def news(self) -> bool:
+        """Whether it brought something."""
+        return bool(self.queued_new or self.queued_updated or self.retired or self.renamed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseAway:
@@ -109,17 +119,7 @@ class Noted:
     message: str
 
 
-Event = (
-    Claimed
-    | ScanStarted
-    | ScanEnded
-    | LeaseWasLost
-    | Reaped
-    | CycleEnded
-    | DatabaseAway
-    | DatabaseBack
-    | Noted
-)
+Event = Claimed | ScanStarted | ScanEnded | LeaseWasLost | Reaped | CycleEnded | DatabaseAway | DatabaseBack | Noted
 Listener = Callable[[Event], None]
 
 

@@ -60,4 +60,3 @@ def _purge(database: Database, days: int | None, purge: Purge) -> int:
         if batch < _BATCH:
             break
     return removed
-

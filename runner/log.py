@@ -17,6 +17,7 @@ from .scanners.identity import redact
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _COLOURS = {"debug": "2", "info": "", "warning": "33", "error": "31;1"}
+# What these say at lower levels the runtime says itself, once (``DatabaseAway``), or nobody needs.
 _QUIET = ("httpx2", "uvicorn", "uvicorn.error", "uvicorn.access", "psycopg.pool", "psycopg", "asyncio")
 _TEXT_LIMIT = 2000
 
@@ -87,7 +88,7 @@ def set_up(*, level: str, form: str | None, stream: TextIO | None = None) -> Non
     root.addHandler(handler)
     root.setLevel(_LEVELS[level])
     for name in _QUIET:
-        logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def logger() -> Any:

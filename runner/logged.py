@@ -24,6 +24,7 @@ class LogListener:
     def __init__(self) -> None:
         """Log to the program's log."""
         self._log = logger()
+        self._trouble: dict[str, tuple[object, ...]] = {}  # by source: of its last cycle, so that it is said once
 
     def __call__(self, event: Event) -> None:
         """Log one event."""
@@ -41,7 +42,10 @@ class LogListener:
             case Reaped():
                 late = max((each.total_seconds() for each in event.late), default=0.0)
                 self._log.warning(
-                    "expired leases taken back", pending=event.pending, failed=event.failed, latest_seconds=round(late, 1)
+                    "expired leases taken back",
+                    pending=event.pending,
+                    failed=event.failed,
+                    latest_seconds=round(late, 1),
                 )
             case DatabaseAway():
                 self._log.warning("database away, trying again", part=event.part, error=event.message)
@@ -93,14 +97,19 @@ class LogListener:
             fields["retired"] = event.retired
         if event.not_listed:
             fields["not_listed"] = dict(event.not_listed)
-        for entry, code, message in event.faults:
-            self._log.warning("entry not read as it should be", source=event.source, entry=entry, code=code, error=message)
-        if event.status in {"partial", "failed"}:
+        if event.status == "skipped":
+            self._log.debug("cycle skipped", code=event.reason, **fields)
+            return
+        known = self._trouble.get(event.source) == event.trouble
+        self._trouble[event.source] = event.trouble
+        if event.status in {"partial", "failed"} and not known:
+            for entry, code, message in event.faults:
+                self._log.warning("entry has a problem", source=event.source, entry=entry, code=code, error=message)
             self._log.warning("cycle ended", code=event.reason, error=event.message, **fields)
-        elif event.status == "skipped" or not (event.queued_new or event.queued_updated or event.retired):
-            self._log.debug("cycle ended", code=event.reason, **fields)
-        else:
+        elif event.news:
             self._log.info("cycle ended", **fields)
+        else:
+            self._log.debug("cycle ended", code=event.reason, **fields)
 
 
 def _claim(claim: Claim) -> dict[str, Any]:

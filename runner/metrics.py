@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -31,6 +31,7 @@ class Metrics:
 
     def __init__(self, clock: Clock) -> None:
         """Make every metric; nothing is counted yet."""
+        disable_created_metrics()  # a second series for each one, which no query here needs
         self.registry = CollectorRegistry(auto_describe=False)
         make = {"registry": self.registry}
         self._clock = clock
@@ -56,14 +57,15 @@ class Metrics:
         self._invalid = Counter(
             "resweep_invalid_timestamps", "Provider times refused as malformed or out of range.", ("source",), **make
         )
-        self._requests = Counter(
-            "resweep_provider_requests", "Requests to providers.", ("source", "outcome"), **make
-        )
+        self._requests = Counter("resweep_provider_requests", "Requests to providers.", ("source", "outcome"), **make)
         self._not_modified = Counter("resweep_not_modified", "Answers that said: nothing changed.", **make)
         self._lost = Counter("resweep_lease_lost", "Leases that were lost while work went on.", **make)
         self._reclaimed = Counter("resweep_leases_reclaimed", "Expired leases that were taken back.", **make)
         self._reclaim_seconds = Histogram(
-            "resweep_reclaim_seconds", "How long after its end a lease was taken back.", buckets=_RECLAIM_SECONDS, **make
+            "resweep_reclaim_seconds",
+            "How long after its end a lease was taken back.",
+            buckets=_RECLAIM_SECONDS,
+            **make,
         )
         self._features = Gauge(
             "resweep_feature_enabled", "Rollout switches by source: 1 is on.", ("feature", "source"), **make

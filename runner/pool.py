@@ -57,9 +57,7 @@ def sweep(configuration: Configuration, database: Database, tell: Listener) -> P
     """The pass that takes expired leases back; safe in any number of processes."""
 
     def run(_trigger: str) -> bool:
-        counts = database.run(
-            lambda conn: leases.reap(conn, max_attempts=configuration.settings.workers.max_attempts)
-        )
+        counts = database.run(lambda conn: leases.reap(conn, max_attempts=configuration.settings.workers.max_attempts))
         if counts.leases:
             tell(Reaped(pending=counts.pending, failed=counts.failed, late=counts.late))
         return True

@@ -63,6 +63,9 @@ class Screen:
         self._failed = 0
         self._ready = False
         self._live: Live | None = None
+        self._trouble: dict[
+            str, tuple[object, ...]
+        ] = {}  # by source: what its last cycle said, so that it is said once
 
     @contextmanager
     def shown(self) -> Iterator["Screen"]:
@@ -136,8 +139,11 @@ class Screen:
         with self._lock:
             self._known += event.queued_new + event.queued_updated
             self._step = ""
-        for line in cycle_lines(event, quiet=not self._total):
-            self.say(line)
+            known = self._trouble.get(event.source) == event.trouble
+            self._trouble[event.source] = event.trouble
+        if event.news or not known:
+            for line in cycle_lines(event, quiet=not self._total and event.status in {"success", "skipped"}):
+                self.say(line)
 
     def _draw(self) -> Text:
         with self._lock:
@@ -159,7 +165,9 @@ class Screen:
                 if left is not None:
                     line.append(f", about {duration(left)} left", "dim")
             else:
-                line.append(f"{count(self._done, 'scan')}, {count(self._findings, 'finding')}" if self._done else "watching")
+                line.append(
+                    f"{count(self._done, 'scan')}, {count(self._findings, 'finding')}" if self._done else "watching"
+                )
             if self._failed:
                 line.append(f"  {self._failed} failed", "red")
             if running:
@@ -175,11 +183,17 @@ def scan_line(event: ScanEnded) -> Text | None:
     name = _name(event.claim)
     if event.ending == "failed":
         again = "" if event.state is not None and event.state.value == "failed" else "; it is tried again"
-        return Text.assemble(("✗ ", "red"), name, (f"  {event.code}: {display(event.message or '', 300)}{again}", "red"))
+        return Text.assemble(
+            ("✗ ", "red"), name, (f"  {event.code}: {display(event.message or '', 300)}{again}", "red")
+        )
     if event.ending == "deferred":
-        return Text.assemble(("… ", "yellow"), name, (f"  put off: {event.code}: {display(event.message or '', 300)}", "yellow"))
+        return Text.assemble(
+            ("… ", "yellow"), name, (f"  put off: {event.code}: {display(event.message or '', 300)}", "yellow")
+        )
     if event.ending == "released":
-        return Text.assemble(("… ", "dim"), name, (f"  given back: {event.code} {display(event.message or '', 200)}".rstrip(), "dim"))
+        return Text.assemble(
+            ("… ", "dim"), name, (f"  given back: {event.code} {display(event.message or '', 200)}".rstrip(), "dim")
+        )
     outcomes = {report.outcome for report in event.reports}
     if outcomes <= {ScanOutcome.UNCHANGED}:
         return None
@@ -206,7 +220,7 @@ def scan_line(event: ScanEnded) -> Text | None:
 def cycle_lines(event: CycleEnded, *, quiet: bool) -> Iterator[Text]:
     """Lines on a cycle: always when something is wrong, otherwise only when it brought something (or not ``quiet``)."""
     name = display(event.source, 80)
-    news = event.queued_new or event.queued_updated or event.retired or event.renamed
+    news = event.news
     if event.status == "skipped":
         if not quiet:
             yield Text(f"{name}: skipped, {display(event.message or '')}", "dim")

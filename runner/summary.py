@@ -116,7 +116,9 @@ class Tally:
             self.scans[ScanOutcome.FAILED.value] += 1
 
 
-def summarise(conn: Connection, tally: Tally, *, sources: Sequence[tuple[int, str]], seconds: float, since: datetime) -> Summary:
+def summarise(
+    conn: Connection, tally: Tally, *, sources: Sequence[tuple[int, str]], seconds: float, since: datetime
+) -> Summary:
     """Complete a tally with what the database holds of these sources (id, name)."""
     ids, names = tuple(each[0] for each in sources), tuple(each[1] for each in sources)
     targets: Counter[str] = Counter()

@@ -311,7 +311,8 @@ class _Ready:
     def _discover(self, cycle: Cycle, trigger: str) -> bool:
         ended = cycle.run(trigger)
         self._supervisor.tell(ended)
-        return ended.status in {"success", "skipped"} or ended.reason == "stopped"
+        # Single entries that cannot be read are no reason to ask the provider more often than it should be.
+        return ended.status in {"success", "skipped"} or ended.reason == "stopped" or bool(ended.fault_count)
 
     # --- once ---
 
@@ -386,7 +387,9 @@ class _Ready:
                 with self._store.database.connection() as conn:
                     held = [lease for lease in census.in_flight(conn) if lease.source in names]
                     waiting = sum(
-                        cycles.backlog(conn, source.source_id) for source in self._active if not self._paused(conn, source)
+                        cycles.backlog(conn, source.source_id)
+                        for source in self._active
+                        if not self._paused(conn, source)
                     )
             except Exception as error:  # noqa: BLE001 - away for a moment: the pool says so, this looks again
                 supervisor.tell(Noted(level="debug", code="drain", message=type(error).__name__))
@@ -432,4 +435,3 @@ def _step(name: str, say: Callable[[str], None], words: str) -> Iterator[None]:
             raise
         message = f"step {name} failed: {error}"
         raise StepFailed(message) from error
-

@@ -220,7 +220,9 @@ def _only_program(name: str, given: ScannerSettings | None) -> str | None:
     """A built-in scanner may be another program; its command line is ours."""
     if given is None:
         return None
-    changed = [key for key in ("since_command", "format", "findings_exit_codes", "needs") if getattr(given, key) is not None]
+    changed = [
+        key for key in ("since_command", "format", "findings_exit_codes", "needs") if getattr(given, key) is not None
+    ]
     if changed or (given.command is not None and (len(given.command) != 1 or name == "detect-secrets")):
         raise ConfigFault(
             f"scanners.{name}.{changed[0] if changed else 'command'}: {name} is built in, its command line is not "
@@ -241,7 +243,11 @@ def _spec(name: str, given: ScannerSettings | None) -> CommandSpec:
         since_command=given.since_command or (preset.since_command if preset and not given.command else ()),
         format=Format(given.format) if given.format else preset.format if preset else Format.SARIF,
         needs=Needs(given.needs) if given.needs else preset.needs if preset else Needs.REPOSITORY,
-        findings_exit_codes=frozenset(codes) if codes is not None else preset.findings_exit_codes if preset else frozenset(),
+        findings_exit_codes=frozenset(codes)
+        if codes is not None
+        else preset.findings_exit_codes
+        if preset
+        else frozenset(),
         version_command=preset.version_command if preset else (),
         convert=preset.convert if preset and given.format is None else None,
     )

@@ -99,9 +99,7 @@ class WorkerPool:
 
     def start(self) -> None:
         """Say who works here, then begin to claim."""
-        self._database.run(
-            lambda conn: leases.register_worker(conn, self._worker, slots=self._settings.slots)
-        )
+        self._database.run(lambda conn: leases.register_worker(conn, self._worker, slots=self._settings.slots))
         self._settler.start()
         for thread in self._threads:
             thread.start()
@@ -378,5 +376,3 @@ def _closed(direct: Connection | None) -> None:
 def _bounded(seconds: float) -> str:
     """A renewal that takes longer than its interval is worth nothing: the next one must be tried."""
     return f"SET statement_timeout = {max(100, int(seconds * 1000))}"
-
-

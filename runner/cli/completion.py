@@ -23,8 +23,8 @@ Register-ArgumentCompleter -Native -CommandName resweep -ScriptBlock {
 """
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 _WHERE = {
-    "bash": "~/.bashrc: eval \"$(resweep completion bash)\"",
-    "zsh": "~/.zshrc: eval \"$(resweep completion zsh)\"",
+    "bash": '~/.bashrc: eval "$(resweep completion bash)"',
+    "zsh": '~/.zshrc: eval "$(resweep completion zsh)"',
     "fish": "~/.config/fish/completions/resweep.fish",
     "powershell": "your profile: resweep completion powershell | Out-String | Invoke-Expression",
 }

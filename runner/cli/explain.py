@@ -43,10 +43,18 @@ def show_target(why: Why | None, now: datetime, *, as_json: bool, everything: bo
     if why is None:
         return
     if as_json:
-        print_document({"target": why.row, "why": {"code": why.code, "text": sentence(why, now), "next_at": why.next_at, "ahead": why.ahead}, "history": why.history})
+        print_document(
+            {
+                "target": why.row,
+                "why": {"code": why.code, "text": sentence(why, now), "next_at": why.next_at, "ahead": why.ahead},
+                "history": why.history,
+            }
+        )
         return
     row = why.row
-    click.echo(f"{paint(display(row.display_name), STRONG)}  {paint(why.code.replace('_', ' '), _COLOURS.get(why.code, ''))}")
+    click.echo(
+        f"{paint(display(row.display_name), STRONG)}  {paint(why.code.replace('_', ' '), _COLOURS.get(why.code, ''))}"
+    )
     click.echo(sentence(why, now))
     click.echo("")
     facts: list[tuple[str, object]] = [
@@ -59,7 +67,12 @@ def show_target(why: Why | None, now: datetime, *, as_json: bool, everything: bo
         ("last change seen", _time(row.remote_modified_at, now)),
         ("last scan began", _time(row.scan_started_at, now)),
         ("last completed", _time(row.completed_at, now)),
-        ("last error", f"{row.last_error_code} ({moment(row.last_error_at, now)}): {row.last_error}" if row.last_error_code else ""),
+        (
+            "last error",
+            f"{row.last_error_code} ({moment(row.last_error_at, now)}): {row.last_error}"
+            if row.last_error_code
+            else "",
+        ),
     ]
     if everything:
         facts += [
@@ -68,7 +81,12 @@ def show_target(why: Why | None, now: datetime, *, as_json: bool, everything: bo
             ("attempts", row.attempts),
             ("deferrals", row.deferrals),
             ("not before", _time(row.not_before, now)),
-            ("lease", f"{row.lease_owner}, token {row.lease_token}, until {_time(row.lease_expires_at, now)}" if row.lease_owner else ""),
+            (
+                "lease",
+                f"{row.lease_owner}, token {row.lease_token}, until {_time(row.lease_expires_at, now)}"
+                if row.lease_owner
+                else "",
+            ),
             ("requested", _time(row.requested_at, now)),
             ("reserved", f"by {row.reserved_by}, until {_time(row.reserved_until, now)}" if row.reserved_by else ""),
             ("recheck", _time(row.recheck_at, now)),
@@ -101,7 +119,11 @@ def sentence(why: Why, now: datetime) -> str:  # noqa: C901, PLR0911 - one branc
                 "cycle; `resweep queue requeue` asks for it at once."
             )
         case "waiting":
-            before = "It is next in its source" if not why.ahead else f"{count(why.ahead, 'target')} of its source are before it"
+            before = (
+                "It is next in its source"
+                if not why.ahead
+                else f"{count(why.ahead, 'target')} of its source are before it"
+            )
             more = "+" if (why.ahead or 0) >= 10_000 else ""  # noqa: PLR2004 - counted up to there
             return f"It waits for a free worker, because it is {_because(why)}. {before}{more}. Is a runtime or `resweep work` running?"
         case "backing_off":

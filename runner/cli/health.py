@@ -14,7 +14,9 @@ from .paint import say
 
 
 @click.command("health")
-@click.option("--timeout", "seconds", type=click.FloatRange(0.1, 300), default=5.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--timeout", "seconds", type=click.FloatRange(0.1, 300), default=5.0, show_default=True, metavar="SECONDS"
+)
 @config_option
 @json_option
 def health(*, seconds: float, as_json: bool) -> None:

@@ -29,11 +29,17 @@ def print_summary(summary: Summary, *, as_json: bool) -> None:
     if summary.scanned_targets:
         read = f", {size_words(summary.read_bytes)} read" if summary.read_bytes else ""
         outcomes = ", ".join(f"{number:,} {word}" for word, number in _ordered(summary.scans) if number)
-        _line("scanned", f"{count(summary.scanned_targets, 'target')} in {duration(summary.seconds)}{read} ({outcomes})")
+        _line(
+            "scanned", f"{count(summary.scanned_targets, 'target')} in {duration(summary.seconds)}{read} ({outcomes})"
+        )
     else:
-        _line("scanned", f"nothing: everything was covered already ({duration(summary.seconds)})" if done else "nothing")
+        _line(
+            "scanned", f"nothing: everything was covered already ({duration(summary.seconds)})" if done else "nothing"
+        )
     if summary.not_scanned:
-        left_out = ", ".join(f"{number:,} {reason.replace('_', ' ')}" for reason, number in sorted(summary.not_scanned.items()))
+        left_out = ", ".join(
+            f"{number:,} {reason.replace('_', ' ')}" for reason, number in sorted(summary.not_scanned.items())
+        )
         _line("left out", left_out)
     _findings(summary)
     _left(summary)

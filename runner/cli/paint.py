@@ -36,7 +36,11 @@ def say(text: str = "") -> None:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = (), codes: Sequence[str] | None = None
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Sequence[int] = (),
+    codes: Sequence[str] | None = None,
 ) -> None:
     """Print rows in columns on stdout; foreign text is cleaned, long cells are cut on a terminal only.
 
@@ -57,7 +61,9 @@ def _fit(widths: list[int], columns: int, right: Sequence[int]) -> None:
     """Narrow the widest text columns until a line fits the terminal."""
     least = 12
     while sum(widths) + 2 * (len(widths) - 1) > columns:
-        wide = max((column for column in range(len(widths)) if column not in right), key=lambda c: widths[c], default=None)
+        wide = max(
+            (column for column in range(len(widths)) if column not in right), key=lambda c: widths[c], default=None
+        )
         if wide is None or widths[wide] <= least:
             return
         widths[wide] -= 1

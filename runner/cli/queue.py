@@ -270,9 +270,7 @@ def unreserve_command(
 @dry_run_option
 @yes_option
 @config_option
-def retire_command(
-    *, targets: tuple[str, ...], limit: int, why: str, dry_run: bool, yes: bool, **options: Any
-) -> None:
+def retire_command(*, targets: tuple[str, ...], limit: int, why: str, dry_run: bool, yes: bool, **options: Any) -> None:
     """Stop scanning targets; rows and findings are kept, and a target that is listed again comes back."""
     _change(
         "retire",

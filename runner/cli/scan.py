@@ -56,7 +56,9 @@ class _Wanted:
 
 @click.command("scan")
 @click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
-@click.option("--timeout", type=DURATION, metavar="DURATION", help="Stop waiting after this; what runs goes on or is given back.")
+@click.option(
+    "--timeout", type=DURATION, metavar="DURATION", help="Stop waiting after this; what runs goes on or is given back."
+)
 @click.option("--no-wait", is_flag=True, help="Only ask; a running runtime scans.")
 @click.option("--fail-on-findings", is_flag=True, help="Exit with 10 when findings are open.")
 @config_option
@@ -83,7 +85,9 @@ def scan(
         for fault in wanted.faults:
             say(paint(display(fault), WARN, sys.stderr))
         if not wanted.ids and not wanted.faults:
-            raise UsageFault(f"nothing to scan at {', '.join(display(spec, 100) for spec in specs)}: no repository there")
+            raise UsageFault(
+                f"nothing to scan at {', '.join(display(spec, 100) for spec in specs)}: no repository there"
+            )
         if no_wait:
             say(f"{count(len(wanted.ids), 'scan')} asked for; `resweep status` shows them")
             raise click.exceptions.Exit(PARTIAL if wanted.faults else GOOD)
@@ -100,7 +104,11 @@ def scan(
             stop.at_once.set()  # time is up: running scans are given back, not waited for
         with store.database.transaction() as conn:
             rows = [row for row in (census.get(conn, target_id) for target_id in wanted.ids) if row is not None]
-            found = findings_reads.list_findings(conn, FindingFilter(target_ids=wanted.ids), limit=_ALL) if wanted.ids else []
+            found = (
+                findings_reads.list_findings(conn, FindingFilter(target_ids=wanted.ids), limit=_ALL)
+                if wanted.ids
+                else []
+            )
     _print(rows, found, as_json=as_json, in_time=in_time, stopped=stop.asked.is_set())
     codes = [GOOD]
     if signals.interrupted:
@@ -120,7 +128,10 @@ def _listener(stack: ExitStack, settings: Configuration) -> tuple[Listener, Call
         screen = stack.enter_context(Screen(SystemClock(), total=True).shown())
         log.set_up(level="warning", form="text")
         return screen, screen.step
-    log.set_up(level="warning" if settings.settings.log.level == "info" else settings.settings.log.level, form=settings.settings.log.format)
+    log.set_up(
+        level="warning" if settings.settings.log.level == "info" else settings.settings.log.level,
+        form=settings.settings.log.format,
+    )
     return LogListener(), _silent
 
 
@@ -146,13 +157,22 @@ def _request(
     for source in active:
         try:
             for page in source.adapter.walk(WalkLimits()):
-                faults += [f"{fault.entry}: {fault.code}: {fault.message}" for fault in page.faults if fault.code != "duplicate"]
+                faults += [
+                    f"{fault.entry}: {fault.code}: {fault.message}"
+                    for fault in page.faults
+                    if fault.code != "duplicate"
+                ]
                 names = [seen.name for seen in page.observations]
                 with database.transaction() as conn:
                     known = _known(conn, names, (*configured, *by_hand))
                     new = [seen for seen in page.observations if seen.name not in known]
                     intake.observe(conn, source.source_id, new)
-                    own = {row.name: row for name in names if name not in known for row in census.find(conn, name, source_id=source.source_id)}
+                    own = {
+                        row.name: row
+                        for name in names
+                        if name not in known
+                        for row in census.find(conn, name, source_id=source.source_id)
+                    }
                     rows = [*known.values(), *own.values()]
                     ids += [row.target_id for row in rows]
                     requests.request(conn, [row.target_id for row in rows], now_flag=True, by=somebody())
@@ -160,14 +180,19 @@ def _request(
         except SourceFault as fault:
             faults.append(f"{source.config.name}: {fault.code}: {fault}")
     with database.connection() as conn:
-        homes = {row.source: row.source_id for row in (census.get(conn, target_id) for target_id in ids) if row is not None}
+        homes = {
+            row.source: row.source_id for row in (census.get(conn, target_id) for target_id in ids) if row is not None
+        }
     for name, source_id in homes.items():
         if source_id not in used:
             config = configured.get(name) or from_spec(parse_spec(name, cwd=Path.cwd()), settings.settings)
             adapter = make_adapter(settings, config, scanning.git, scanning.clock)
             used[source_id] = ActiveSource(config=config, source_id=source_id, adapter=adapter)
     return _Wanted(
-        ids=tuple(dict.fromkeys(ids)), faults=tuple(dict.fromkeys(faults)), sources=tuple(used.values()), asked_at=asked_at
+        ids=tuple(dict.fromkeys(ids)),
+        faults=tuple(dict.fromkeys(faults)),
+        sources=tuple(used.values()),
+        asked_at=asked_at,
     )
 
 
@@ -219,9 +244,7 @@ def _settled(row: Row | None) -> bool:
     return row.state is State.PENDING and row.attempts > 0
 
 
-def _print(
-    rows: Sequence[Row], found: Sequence[FindingRow], *, as_json: bool, in_time: bool, stopped: bool
-) -> None:
+def _print(rows: Sequence[Row], found: Sequence[FindingRow], *, as_json: bool, in_time: bool, stopped: bool) -> None:
     done = [row for row in rows if row.state is State.DONE and not row.request_owed]
     left = [row for row in rows if row not in done]
     if as_json:
@@ -254,7 +277,11 @@ def _print(
         )
     say(f"{count(len(done), 'target')} scanned, {count(len(found), 'open finding')}")
     for row in left:
-        reason = f"{row.last_error_code}: {row.last_error}" if row.last_error_code else row.deferred_reason or row.state.value
+        reason = (
+            f"{row.last_error_code}: {row.last_error}"
+            if row.last_error_code
+            else row.deferred_reason or row.state.value
+        )
         say(paint(f"not scanned: {display(row.display_name)}: {display(reason)}", WARN, sys.stderr))
     if not in_time:
         say("time was up before all scans were over; `resweep status` shows what goes on")
@@ -268,4 +295,3 @@ def _where(row: FindingRow) -> str:
     place = row.places[0]
     more = f" +{row.place_count - 1}" if row.place_count > 1 else ""
     return f"{place.path}:{place.line or '?'}{more}"
-

@@ -42,7 +42,10 @@ def schema_status(*, as_json: bool) -> None:
     else:
         table(
             ("NUMBER", "NAME", "STATE", "APPLIED"),
-            [(s.number, s.name, s.state, s.applied_at.isoformat(" ", "seconds") if s.applied_at else "") for s in states],
+            [
+                (s.number, s.name, s.state, s.applied_at.isoformat(" ", "seconds") if s.applied_at else "")
+                for s in states
+            ],
             right=(0,),
             codes=[{"pending": WARN, "edited": BAD, "unknown": BAD}.get(s.state, "") for s in states],
         )

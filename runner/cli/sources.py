@@ -127,7 +127,9 @@ def sources_check(*, names: tuple[str, ...], as_json: bool) -> None:
             except ResweepError as fault:
                 results.append((source.name, False, getattr(fault, "code", "fault"), str(fault)))
     if as_json:
-        print_json([{"name": n, "good": good, "code": code or None, "message": text} for n, good, code, text in results])
+        print_json(
+            [{"name": n, "good": good, "code": code or None, "message": text} for n, good, code, text in results]
+        )
     else:
         for name, good, code, text in results:
             mark = paint("good", GREEN) if good else paint(code, BAD)

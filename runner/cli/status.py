@@ -141,9 +141,7 @@ def _show(seen: Status) -> None:
                 for each in seen.sources
             ],
             right=(1, 2, 3, 4, 5, 6, 7),
-            codes=[
-                WARN if each.source in paused or each.by_state[State.FAILED] else "" for each in seen.sources
-            ],
+            codes=[WARN if each.source in paused or each.by_state[State.FAILED] else "" for each in seen.sources],
         )
     if seen.in_flight:
         click.echo("")

@@ -101,7 +101,9 @@ def one(conn: Connection, text: str, *, source: str | None = None) -> Row:
         return rows[0]
     if not rows:
         raise UsageFault(f"there is no target {display(text, 200)!r}; `resweep queue list --name TEXT` searches")
-    listed = ", ".join(f"{row.target_id} ({display(row.source, 40)}: {display(row.display_name, 60)})" for row in rows[:10])
+    listed = ", ".join(
+        f"{row.target_id} ({display(row.source, 40)}: {display(row.display_name, 60)})" for row in rows[:10]
+    )
     more = ", …" if len(rows) > 10 else ""  # noqa: PLR2004 - ten are listed
     raise UsageFault(f"{display(text, 100)!r} may be several targets; name one by its id: {listed}{more}")
 

@@ -111,7 +111,8 @@ def _capped(settings: Configuration, sources: Sequence[SourceConfig]) -> frozens
     return frozenset(
         source.name
         for source in sources
-        if ("sources", source.name, _CAP) in settings.origins or (not source.ad_hoc and ("defaults", _CAP) in settings.origins)
+        if ("sources", source.name, _CAP) in settings.origins
+        or (not source.ad_hoc and ("defaults", _CAP) in settings.origins)
     )
 
 

@@ -52,7 +52,11 @@ def serve(configuration: Configuration, *, metrics: Metrics, database: Database)
     with ExitStack() as stack:
         urls = []
         for listen, probes, with_metrics in wanted:
-            rules = Rules(host=_split(listen)[0], loopback=is_loopback(listen), tokens=tokens if not is_loopback(listen) or configuration.settings.web.require_login else ())
+            rules = Rules(
+                host=_split(listen)[0],
+                loopback=is_loopback(listen),
+                tokens=tokens if not is_loopback(listen) or configuration.settings.web.require_login else (),
+            )
             app = make_app(
                 metrics=metrics if with_metrics else None, probes=probes, ready=ready, rules=rules, clock=clock
             )
