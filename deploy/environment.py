@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / ".venv"
@@ -63,9 +64,9 @@ def prepare(kind: str) -> Path:
     python = interpreter()
     if _is_ready(kind, python):
         return python
-    with _alone():
+    with _alone() as lock:
         if not _is_ready(kind, python):
-            _make(python)
+            _make(python, lock)
             _fill(kind, python)
     return python
 
@@ -103,19 +104,23 @@ def _is_ready(kind: str, python: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Hold the lock under which the environment is changed; the system frees it however this process ends."""
+def _alone() -> Iterator[BinaryIO]:
+    """Hold the lock under which the environment is changed; the system frees it however this process ends.
+
+    The lock's file says what the environment was made from, or nothing if it was never made here.
+    """
     try:
         lock = (ROOT / ".venv.lock").open("a+b")
     except OSError as error:
         raise NotReady(f"can't write to {ROOT} ({error.strerror}); the environment is made there") from error
     with lock:
-        if os.name == "nt":
+        if sys.platform == "win32":
             import msvcrt  # noqa: PLC0415 - there on Windows only
             import time  # noqa: PLC0415 - waiting is this branch's only use of it
 
             while True:
                 try:
+                    lock.seek(1 << 20)  # far behind the text: a locked byte can't be read by others there
                     msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
                     break
                 except OSError:
@@ -128,16 +133,21 @@ def _alone() -> Iterator[None]:
             except BlockingIOError:
                 _say("another start is preparing the environment; waiting for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock
 
 
-def _make(python: Path) -> None:
-    """Make the environment unless one made by this interpreter, for this place, is there with a pip that runs."""
-    origin = PLACE / ".resweep-origin"
+def _make(python: Path, lock: BinaryIO) -> None:
+    """Make the environment unless one that stands on this interpreter, at this place, is there with a pip that runs."""
+    lock.seek(0)
+    made_from = lock.read().decode(errors="replace")
     here = f"{ROOT}\n{_base()}\n"
-    with contextlib.suppress(OSError):
-        if origin.read_text() == here and _runs([str(python), *PIP, "--version"]):
-            return
+    is_sound = python.exists() and _told_by(python) == _base() and _runs([str(python), *PIP, "--version"])
+    if is_sound and made_from in {here, ""}:
+        _note(lock, here)
+        return
+    if PLACE.exists() and not made_from:
+        # It may be somebody's work: what was not made here is not cleared here.
+        raise NotReady(f"{PLACE} was made by something else and does not fit; move it away and start again")
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise NotReady(
@@ -145,10 +155,28 @@ def _make(python: Path) -> None:
             f"(Debian and Ubuntu: apt-get install python{version}-venv) and start again"
         )
     _say(f"making the virtual environment with Python {sys.version.split()[0]}")
+    _note(lock, "being made\n")
     made = subprocess.run([sys.executable, "-I", "-m", "venv", "--clear", str(PLACE)], check=False, stdout=sys.stderr)
     if made.returncode != 0:
         raise NotReady(f"could not make the virtual environment in {PLACE}; what went wrong stands above")
-    origin.write_text(here)
+    _note(lock, here)
+
+
+def _note(lock: BinaryIO, text: str) -> None:
+    lock.truncate(0)
+    lock.write(text.encode(errors="replace"))
+    lock.flush()
+
+
+def _told_by(python: Path) -> str:
+    """What another interpreter says it stands on; empty if it says nothing."""
+    program = "import os, sys; print(*sys.version_info[:2], sep='.', end=' '); print(os.path.realpath(sys.base_prefix))"
+    try:
+        return subprocess.run(
+            [str(python), "-I", "-c", program], check=False, capture_output=True, text=True, errors="surrogateescape"
+        ).stdout.rstrip("\n")
+    except OSError:
+        return ""
 
 
 def _fill(kind: str, python: Path) -> None:

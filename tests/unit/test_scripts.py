@@ -255,6 +255,27 @@ def test_a_moved_checkout_is_set_up_anew(checkout: Checkout) -> None:
     assert "making the virtual environment" in done.stderr
 
 
+@pytest.mark.slow
+def test_an_environment_that_was_there_before_is_taken_over_as_it_is(checkout: Checkout) -> None:
+    place = checkout.root / ".venv"
+    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    subprocess.run([str(base), "-I", "-m", "venv", str(place)], check=True)
+    (place / "somebody's notes").write_text("keep")
+    done = checkout.start()
+    assert (done.returncode, json.loads(done.stdout)["thing"]) == (0, "1"), done.stderr
+    assert (place / "somebody's notes").read_text() == "keep"
+
+
+def test_what_was_not_made_here_is_never_cleared(checkout: Checkout) -> None:
+    place = checkout.root / ".venv"
+    place.mkdir()
+    (place / "somebody's notes").write_text("keep")
+    done = checkout.start()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "move it away" in done.stderr
+    assert (place / "somebody's notes").read_text() == "keep"
+
+
 def _bare_path(tmp_path: Path, *names: str) -> Path:
     """A folder for PATH that holds these commands of the machine and no more."""
     folder = tmp_path / "few commands"
