@@ -4,6 +4,7 @@ Anything unknown or out of range is an error before anything starts, and all of 
 "Configuration").
 """
 
+import ipaddress
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -319,7 +320,10 @@ def is_loopback(listen: str) -> bool:
     if listen == "off":
         return True
     host = listen.rpartition(":")[0].strip("[]")
-    return host in {"localhost", "::1"} or host.startswith("127.")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _resolved(settings: Settings, origins: dict[Key, str], folder: Path, faults: list[str]) -> tuple[SourceConfig, ...]:

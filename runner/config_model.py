@@ -1,6 +1,7 @@
 """The settings table: every key with its type, default and range (product.md, "Configuration")."""
 
 import re
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -264,20 +265,30 @@ class _Layer(PydanticBaseSettingsSource):
         return self._values
 
 
+_LAYERS: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("resweep_configuration_layers", default=())
+
+
+class _Given(Settings):
+    """The settings out of the layers of one call."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """None of the library's own sources: it ignores a misspelt section and cannot set a dashed name."""
+        del init_settings, env_settings, dotenv_settings, file_secret_settings
+        return tuple(_Layer(settings_cls, layer) for layer in _LAYERS.get())
+
+
 def layered(*layers: dict[str, Any]) -> Settings:
     """Validate the layers put over each other, the first one on top. Raises pydantic's ``ValidationError``."""
-
-    class Given(Settings):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            del init_settings, env_settings, dotenv_settings, file_secret_settings
-            return tuple(_Layer(settings_cls, layer) for layer in layers)
-
-    return Given()
+    token = _LAYERS.set(layers)
+    try:
+        return _Given()
+    finally:
+        _LAYERS.reset(token)

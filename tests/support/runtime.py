@@ -1,0 +1,159 @@
+"""A real runtime as a subprocess: the command line as people start it, on a database of the test's own."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from tests.support.processes import RULE_CACHE
+
+COMMAND = (sys.executable, "-m", "resweep.runner")
+_DSN = "TEST_DATABASE_DSN"  # named by RESWEEP_DATABASE__URL_ENV, as an operator would name a secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.stdout)
+
+
+@dataclass(slots=True, kw_only=True)
+class Deployment:
+    """A data folder and a database: what several processes of one deployment share."""
+
+    folder: Path
+    database_url: str | None
+    extra: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def data_dir(self) -> Path:
+        """Everything local lies here."""
+        return self.folder / "data"
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """The whole environment of a command: nothing of the test run's own settings reaches it."""
+        kept = {name: value for name, value in os.environ.items() if name in {"PATH", "TMPDIR", "PYTHONPATH", "LANG"}}
+        given = {"RESWEEP_DATABASE__URL_ENV": _DSN, _DSN: self.database_url} if self.database_url else {}
+        return {
+            **kept,
+            "HOME": str(self.folder),
+            "RESWEEP_DATA_DIR": str(self.data_dir),
+            "RESWEEP_WEB__LISTEN": "127.0.0.1:0",
+            **given,
+            **self.extra,
+            **extra,
+        }
+
+    def run(self, *arguments: str, seconds: float = 120.0, stdin: str | None = None, **extra: str) -> Result:
+        """Run a command to its end."""
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            env=self.environment(**extra),
+            cwd=self.folder,
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        return Result(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str, **extra: str) -> Iterator["Running"]:
+        """Start a command that goes on; it is killed at the end of the block if it still runs."""
+        log = self.folder / f"log-{len(list(self.folder.glob('log-*')))}.jsonl"
+        with log.open("w") as written:
+            running = Running(_start([*COMMAND, *arguments], self.environment(**extra), self.folder, written), log)
+        try:
+            yield running
+        finally:
+            if running.process.poll() is None:
+                running.process.kill()
+            running.process.wait(30)
+
+
+def _start(
+    command: list[str], environment: Mapping[str, str], cwd: Path, log: TextIO
+) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+    )
+
+
+class Running:
+    """A command that goes on, and what it logged so far."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Whole lines of the log."""
+        return [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def wait_for(self, wanted: Callable[[dict[str, Any]], bool], *, seconds: float = 90.0) -> dict[str, Any]:
+        """The first line of the log that is wanted; fails with the whole log when none comes."""
+        ends = time.monotonic() + seconds
+        while True:
+            over = self.process.poll() is not None
+            for line in self.lines:
+                if wanted(line):
+                    return line
+            if over or time.monotonic() > ends:
+                raise AssertionError(f"no such line (exit {self.process.poll()}):\n{self._log.read_text()}")
+            time.sleep(0.05)
+
+    def wait_ready(self, seconds: float = 90.0) -> "Running":
+        """Wait until the start is over."""
+        self.wait_for(lambda line: line.get("code") == "ready", seconds=seconds)
+        return self
+
+    @property
+    def url(self) -> str:
+        """Where its pages are served."""
+        said = self.wait_for(lambda line: line.get("code") == "serving")["event"]
+        return str(said).removeprefix("serving ")
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def ended(self, seconds: float = 60.0) -> int:
+        """Wait for its end; gives the exit code."""
+        self.process.communicate(timeout=seconds)
+        return self.process.returncode
+
+    def stop(self, seconds: float = 60.0) -> int:
+        """End it in order."""
+        self.signal(signal.SIGTERM)
+        return self.ended(seconds)
+
+
+def deployment(folder: Path, database_url: str | None, **extra: str) -> Deployment:
+    """A deployment in ``folder``; the compiled rules are shared by all test runs, compiling them takes ten seconds."""
+    rules = folder / "data" / "rules"
+    rules.mkdir(parents=True)
+    for name, target in (
+        ("kingfisher", RULE_CACHE),
+        ("kingfisher.warm", RULE_CACHE.with_name(f"{RULE_CACHE.name}.warm")),
+        ("kingfisher.lock", RULE_CACHE.with_name(f"{RULE_CACHE.name}.lock")),
+    ):
+        (rules / name).symlink_to(target)
+    RULE_CACHE.mkdir(parents=True, exist_ok=True)
+    return Deployment(folder=folder, database_url=database_url, extra=dict(extra))
