@@ -80,14 +80,16 @@ def distinct(observations: Sequence[Observation], *, folded: bool) -> list[Obser
         return list(observations)
     # Newest first (a record without a valid time last), stable: then the first taker of a name or an id keeps it.
     order = sorted(range(len(observations)), key=lambda index: _age(observations[index]))
-    names, taken, kept = set(), set(), []
+    taken_names: set[str] = set()
+    taken_ids: set[str] = set()
+    kept: list[int] = []
     for index in order:
         record = observations[index]
-        if record.name in names or (record.provider_id and record.provider_id in taken):
+        if record.name in taken_names or (record.provider_id and record.provider_id in taken_ids):
             continue
-        names.add(record.name)
+        taken_names.add(record.name)
         if record.provider_id:
-            taken.add(record.provider_id)
+            taken_ids.add(record.provider_id)
         kept.append(index)
     return [observations[index] for index in sorted(kept)]
 
@@ -172,7 +174,7 @@ def _turn(  # noqa: PLR0913 - one turn of observe
         )
     by_act: dict[str, list[tuple[Observation, int | None, int | None, bool]]] = {}
     for ordinal, act, target_id, holder_id, cold, *_ in rows:
-        by_act.setdefault(act, []).append((records[ordinal - 1], target_id, holder_id, cold))
+        by_act.setdefault(str(act), []).append((records[ordinal - 1], target_id, holder_id, cold))
     again: list[Observation] = []
     if renames := by_act.get("rename"):
         renamed = rename(conn, source_id, [(record, found, holder) for record, found, holder, _ in renames], now=now)

@@ -33,8 +33,8 @@ class LowWater:
 
     full_search: timedelta = FULL_SEARCH
     monotonic: Callable[[], float] = time.monotonic
-    _marks: dict[int, list[datetime | None]] = field(default_factory=dict)
-    _leased: dict[int, int] = field(default_factory=dict)
+    _marks: dict[int, list[datetime | None]] = field(default_factory=dict[int, list[datetime | None]])
+    _leased: dict[int, int] = field(default_factory=dict[int, int])
     _limited: frozenset[int] = frozenset()
     _next_full: float = float("-inf")
 
@@ -172,7 +172,7 @@ def _claim_once(  # noqa: PLR0913, PLR0917 - the values of one statement
     if most is None and not water.limited:
         return _take(conn, water, leased, {}, values)
     with together(conn):
-        locks = sorted(water.limited | ({0} if most is not None else set()))
+        locks = sorted(water.limited | (frozenset({0}) if most is not None else frozenset[int]()))
         fetch(conn, "claim_lock", {"namespace": LIMIT_LOCKS, "ids": ints(locks)})
         room: dict[int, int | None] = {}
         for source_id, held, left in fetch(conn, "claim_room", {"sources": asked, "most": most}):
@@ -197,7 +197,7 @@ def _take(
     }
     for rank in range(RANKS):
         lanes[f"m{rank}"] = times([water.mark(source_id, rank) for source_id in leased])
-    claims = []
+    claims: list[Claim] = []
     for row in fetch(conn, "claim", lanes | values):
         water.note(row[16], row[17], row[18])
         claims.append(

@@ -208,7 +208,7 @@ def _end(
 def _settle(handed: Sequence[tuple[int, int]], states: dict[tuple[int, int], State]) -> list[Settled]:
     """Answer per item, in order; a claim handed in twice is accepted once."""
     left = dict(states)
-    settled = []
+    settled: list[Settled] = []
     for target_id, lease_token in handed:
         state = left.pop((target_id, lease_token), None)
         settled.append(Settled(target_id=target_id, lease_token=lease_token, accepted=state is not None, state=state))

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeAlias
 
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from ..schema.database import Connection, statement
 
-Conn = Connection
+Conn: TypeAlias = Connection
 """A connection inside the caller's transaction, whatever rows the caller asked for."""
 
 

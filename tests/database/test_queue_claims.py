@@ -231,7 +231,8 @@ def test_no_target_is_handed_to_two_workers(database_url: str) -> None:
         for name in ("x", "y", "z"):
             admit(setup, source(setup, name), [f"{name}{n}" for n in range(100)])
         setup.commit()
-    start, handed = Barrier(4), []
+    start = Barrier(4)
+    handed: list[tuple[int, int]] = []
 
     def work() -> None:
         worker, water = new_worker(), LowWater()

@@ -159,11 +159,11 @@ def test_every_statement_file_is_understood_by_the_server(conn: Conn) -> None:
     for name in STATEMENTS:
         text = files("resweep.queue.sql").joinpath(name).read_text("utf-8")
         places: dict[str, str] = {}
-        query = re.sub(
-            r"%\((\w+)\)s",
-            lambda found, places=places: places.setdefault(found[1], f"${len(places) + 1}"),
-            text.replace("%%", "%"),
-        )
+
+        def place(found: re.Match[str], places: dict[str, str] = places) -> str:
+            return places.setdefault(found[1], f"${len(places) + 1}")
+
+        query = re.sub(r"%\((\w+)\)s", place, text.replace("%%", "%"))
         try:
             with conn.transaction():
                 # PREPARE takes no utility statement; those have no parameters and are run.
