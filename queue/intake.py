@@ -174,7 +174,7 @@ def _turn(  # noqa: PLR0913 - one turn of observe
         )
     by_act: dict[str, list[tuple[Observation, int | None, int | None, bool]]] = {}
     for ordinal, act, target_id, holder_id, cold, *_ in rows:
-        by_act.setdefault(str(act), []).append((records[ordinal - 1], target_id, holder_id, cold))
+        by_act.setdefault(str(act), []).append((records[int(ordinal) - 1], target_id, holder_id, cold))
     again: list[Observation] = []
     if renames := by_act.get("rename"):
         renamed = rename(conn, source_id, [(record, found, holder) for record, found, holder, _ in renames], now=now)
