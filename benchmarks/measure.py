@@ -6,7 +6,7 @@ write position after a checkpoint, statements from ``pg_stat_statements``, dead 
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -58,7 +58,7 @@ class Result:
 
 
 @contextmanager
-def counted(watch: Watch, items: int) -> Iterator[Cost]:
+def counted(watch: Watch, items: int) -> Generator[Cost, None, None]:
     """Measure what happens inside; ``watch`` is an autocommit connection that does nothing else meanwhile."""
     cost = Cost(items=items)
     watch.execute("CHECKPOINT")

@@ -1,6 +1,6 @@
 """The PostgreSQL that is measured: one of our own below ``--data-dir``, or the one that ``--database-url`` names."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -48,7 +48,7 @@ class Server:
         return f"postgresql://{account}@/{parts['dbname']}?{urlencode(rest)}"
 
     @contextmanager
-    def database(self, name: str, *, keep: bool = False) -> Iterator[str]:
+    def database(self, name: str, *, keep: bool = False) -> Generator[str, None, None]:
         """A fresh copy of the migrated template; ``keep`` reuses one of an earlier run and leaves it there."""
         database = f"resweep_bench_{name}"
         with psycopg.connect(self.conninfo, autocommit=True) as admin:
@@ -80,7 +80,7 @@ class Server:
 
 
 @contextmanager
-def server(data_dir: Path, url: str | None) -> Iterator[Server]:
+def server(data_dir: Path, url: str | None) -> Generator[Server, None, None]:
     """Start or reach the server. A given one needs ``shared_preload_libraries = pg_stat_statements``."""
     if url is not None:
         yield _reach(url)

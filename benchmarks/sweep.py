@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -118,7 +118,7 @@ def _drained(watch: Session, targets: int, *, after: int) -> float:
 
 
 @contextmanager
-def _runtime(url: str, data: Path, root: Path) -> Iterator[None]:
+def _runtime(url: str, data: Path, root: Path) -> Generator[None, None, None]:
     """The product in the foreground of another process, ended by SIGTERM."""
     data.mkdir(parents=True)
     environment = os.environ | {

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -104,7 +104,7 @@ def _is_ready(kind: str, python: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[BinaryIO]:
+def _alone() -> Generator[BinaryIO, None, None]:
     """Hold the lock under which the environment is changed; the system frees it however this process ends.
 
     The lock's file says what the environment was made from, or nothing if it was never made here.

@@ -1,7 +1,7 @@
 """A worker pool and the upkeep it needs, for whoever runs scans: the runtime, ``work``, ``scan``."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -74,7 +74,7 @@ def open_pool(
     *,
     tell: Listener,
     at_once: threading.Event,
-) -> Iterator[WorkerPool]:
+) -> Generator[WorkerPool, None, None]:
     """A pool for the sources ``active`` alone, with the sweep, stopped in order at the end of the block."""
     clock = SystemClock()
     pool = make_pool(

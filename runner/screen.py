@@ -6,7 +6,7 @@ Only on a terminal; in a pipe ``log.py`` writes lines. Everything foreign passes
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -68,7 +68,7 @@ class Screen:
         ] = {}  # by source: what its last cycle said, so that it is said once
 
     @contextmanager
-    def shown(self) -> Iterator["Screen"]:
+    def shown(self) -> Generator["Screen", None, None]:
         """Draw for the length of the block."""
         with Live(
             get_renderable=self._draw, console=self.console, refresh_per_second=8, transient=True, redirect_stdout=False

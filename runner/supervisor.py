@@ -1,7 +1,7 @@
 """The whole runtime in one process: schema, scanners' canary, sources, passes, workers, pages; and its orderly end."""
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -115,7 +115,7 @@ class Supervisor:
     # --- steps of the start ---
 
     @contextmanager
-    def _opened_store(self) -> Iterator[Store]:
+    def _opened_store(self) -> Generator[Store, None, None]:
         with _step("database", self._step, "reaching the database"):
             opened = open_store(self._configuration, role="runtime", schema="apply", tell=self._step)
             store = opened.__enter__()
@@ -414,7 +414,7 @@ def prove_scanners(scanning: Scanning, names: Collection[str]) -> None:
 
 
 @contextmanager
-def _beside(work: Callable[[], None], *, begin: bool) -> Iterator[Callable[[], None]]:
+def _beside(work: Callable[[], None], *, begin: bool) -> Generator[Callable[[], None, None, None]]:
     """Do ``work`` in a thread; gives a function that waits for it and raises what it raised."""
     if not begin:
         yield work
@@ -425,7 +425,7 @@ def _beside(work: Callable[[], None], *, begin: bool) -> Iterator[Callable[[], N
 
 
 @contextmanager
-def _step(name: str, say: Callable[[str], None], words: str) -> Iterator[None]:
+def _step(name: str, say: Callable[[str], None], words: str) -> Generator[None, None, None]:
     """One step of the start: said before, and named when it fails."""
     say(words)
     try:

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +91,7 @@ def open_store(
     pool_size: int | None = None,
     schema: str = "check",
     tell: Callable[[str], None] | None = None,
-) -> Iterator[Store]:
+) -> Generator[Store, None, None]:
     """Reach the database, starting the embedded one where none is given.
 
     ``schema``: ``apply`` brings it up to date, ``check`` refuses another one (the embedded one is brought up to date: it
@@ -135,7 +135,7 @@ def open_store(
 
 
 @contextmanager
-def open_scanning(configuration: Configuration, *, clock: Clock | None = None) -> Iterator[Scanning]:
+def open_scanning(configuration: Configuration, *, clock: Clock | None = None) -> Generator[Scanning, None, None]:
     """Make the guard, git, the checkout cache, the findings key and the scanners. Starts no program but git's check."""
     settings = configuration.settings
     clock = clock or SystemClock()

@@ -1,7 +1,7 @@
 """How the database is reached: a pool, transactions, statement files, and what may be tried again."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
@@ -112,7 +112,7 @@ class Database:
         return self._pooled
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Generator[Connection, None, None]:
         """Lend a connection of the pool; commits at a normal end, rolls back on an exception.
 
         Raises ``DatabaseUnavailable`` when none can be had within ``wait_seconds``.

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +155,7 @@ class EmbeddedPostgres:
             raise DatabaseUnavailable(message) from error
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _exclusive(self) -> Generator[None, None, None]:
         try:
             lock = os.open(self._home / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
@@ -30,7 +30,7 @@ _MOST_SECONDS = 366 * 86_400 * 10
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[timedelta]):
     """A duration: ``75s``, ``5m``, ``2h``, ``1h30m``; a bare number is seconds."""
 
     name = "duration"
@@ -78,7 +78,9 @@ def configuration(overrides: Mapping[tuple[str, ...], tuple[Any, str]] | None = 
 
 
 @contextmanager
-def opened(role: str = "command", settings: Configuration | None = None, *, schema: str = "check") -> Iterator[Store]:
+def opened(
+    role: str = "command", settings: Configuration | None = None, *, schema: str = "check"
+) -> Generator[Store, None, None]:
     """Reach the database for a command; the embedded server is started for its length when it does not run."""
     chosen = settings or configuration()
     with open_store(chosen, role=role, pool_size=2, schema=schema, tell=_tell_start) as store:
@@ -91,7 +93,7 @@ def _tell_start(words: str) -> None:
 
 
 @contextmanager
-def transaction(settings: Configuration | None = None) -> Iterator[Connection]:
+def transaction(settings: Configuration | None = None) -> Generator[Connection, None, None]:
     """One transaction of a command."""
     with opened(settings=settings) as store, store.database.transaction() as conn:
         yield conn

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -134,7 +134,7 @@ def run_runtime(settings: Configuration, options: Options, *, period: timedelta 
 
 
 @contextmanager
-def _shown(settings: Configuration, *, total: bool) -> Iterator[tuple[tuple[Listener, ...], Any, Any]]:
+def _shown(settings: Configuration, *, total: bool) -> Generator[tuple[tuple[Listener, ...], Any, Any, None, None]]:
     """A screen on a terminal, log lines otherwise."""
     level, form = settings.settings.log.level, settings.settings.log.format
     on_terminal = sys.stderr.isatty() and form is None and os.environ.get("TERM") != "dumb"

@@ -4,7 +4,7 @@ import errno
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 
 import uvicorn
@@ -30,7 +30,7 @@ class AddressTaken(ConfigFault):
 
 
 @contextmanager
-def serve(configuration: Configuration, *, metrics: Metrics, database: Database) -> Iterator[tuple[str, ...]]:
+def serve(configuration: Configuration, *, metrics: Metrics, database: Database) -> Generator[tuple[str, ...], None, None]:
     """Serve pages and metrics on the configured addresses; gives their URLs. Raises ``ConfigFault``, ``OSError``."""
     web = configuration.settings.web.listen
     apart = configuration.settings.metrics.listen
@@ -77,7 +77,7 @@ def _tokens(configuration: Configuration) -> tuple[str, ...]:
 
 
 @contextmanager
-def _served(app: object, listen: str, clock: Clock) -> Iterator[str]:
+def _served(app: object, listen: str, clock: Clock) -> Generator[str, None, None]:
     host, port = _split(listen)
     try:
         sock = _bound(host, port)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,7 +43,7 @@ def blobs() -> dict[str, bytes]:
 @pytest.fixture
 def invoke(database_url: str, blobs: dict[str, bytes]) -> Invoke:
     @contextmanager
-    def transaction() -> Iterator[Connection[Any]]:
+    def transaction() -> Generator[Connection[Any], None, None]:
         with psycopg.connect(database_url) as conn:
             yield conn
 
@@ -314,7 +314,7 @@ def test_a_secret_is_shown_out_of_a_real_repository(conn: Connection[Any], datab
     conn.commit()
 
     @contextmanager
-    def transaction() -> Iterator[Connection[Any]]:
+    def transaction() -> Generator[Connection[Any], None, None]:
         with psycopg.connect(database_url) as mine:
             yield mine
 

@@ -9,7 +9,7 @@ import hashlib
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
 
 
 @contextmanager
-def server() -> Iterator[str]:
+def server() -> Generator[str, None, None]:
     """Start or reach the server of this test session; yields a connection string that may create databases."""
     given = os.environ.get("RESWEEP_TEST_DATABASE_URL")
     way = os.environ.get("RESWEEP_TEST_DATABASE", "embedded")
@@ -68,7 +68,7 @@ def template(server_conninfo: str) -> str:
 
 
 @contextmanager
-def copy(server_conninfo: str, template_name: str) -> Iterator[str]:
+def copy(server_conninfo: str, template_name: str) -> Generator[str, None, None]:
     """A fresh copy of the template, dropped afterwards; yields its connection string."""
     name = f"resweep_test_{uuid.uuid4().hex[:16]}"
     with psycopg.connect(server_conninfo, autocommit=True) as admin:
@@ -83,7 +83,7 @@ def copy(server_conninfo: str, template_name: str) -> Iterator[str]:
 
 
 @contextmanager
-def _container() -> Iterator[str]:
+def _container() -> Generator[str, None, None]:
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # its image can't always be pulled
     from testcontainers.postgres import PostgresContainer  # noqa: PLC0415 -- only this way of running needs it
 

@@ -4,7 +4,7 @@ import base64
 import os
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,7 +24,7 @@ class GitServer:
 
 
 @contextmanager
-def serve(root: Path) -> Iterator[GitServer]:
+def serve(root: Path) -> Generator[GitServer, None, None]:
     """Serve every repository below ``root`` until the block ends."""
     server = GitServer(root=root)
 

@@ -7,7 +7,7 @@ import string
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -126,7 +126,7 @@ def bench(
     limits: Limits | None = None,
     max_blob_bytes: int | None = None,
     tree_limits: TreeLimits | None = None,
-) -> Iterator[Bench]:
+) -> Generator[Bench, None, None]:
     """Wire the real parts; the guard is closed at the end."""
     with Guard(folder / "runs") as guard:
         runner = guard.command_runner()

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -74,7 +74,7 @@ class Deployment:
         return Result(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
     @contextlib.contextmanager
-    def started(self, *arguments: str, **extra: str) -> Iterator["Running"]:
+    def started(self, *arguments: str, **extra: str) -> Generator["Running", None, None]:
         """Start a command that goes on; it is killed at the end of the block if it still runs."""
         log = self.folder / f"log-{len(list(self.folder.glob('log-*')))}.jsonl"
         with log.open("w") as written:

@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,7 +132,7 @@ def test_repositories_of_other_owners_are_read(command: GitCommand, runner: Plai
 
 
 @contextmanager
-def _ordinary_user() -> Iterator[Path]:
+def _ordinary_user() -> Generator[Path, None, None]:
     """A folder of an ordinary user, and the process acting as one: root may read everything."""
     root = Path(tempfile.mkdtemp(prefix="resweep-test-"))
     was = os.geteuid()
