@@ -22,7 +22,7 @@ def text(name: str) -> str:
     return (_SQL / f"{name}.sql").read_text("utf-8")
 
 
-def fill(  # noqa: PLR0913 - what a filling is, named at each call
+def fill(
     conn: psycopg.Connection[Any], *, source_id: int, first: int, count: int, state: str, changed_every: int = 0
 ) -> None:
     """Add ``count`` targets with ids from ``first`` on, ``waiting`` or ``done``; ``conn`` is in autocommit."""

@@ -160,7 +160,7 @@ def suggest_key(key: Key) -> str:
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]}?"
-    for slot in slots({section: ("NAME",) for section in NAMED}):
+    for slot in slots(dict.fromkeys(NAMED, ("NAME",))):
         if slot.key[-1] == name and len(slot.key) > 1:
             return f"it belongs to [{'.'.join(slot.key[:-1])}]"
     return f"known here: {', '.join(sorted(known))}" if known else "there is no such table"

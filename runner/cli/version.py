@@ -1,7 +1,8 @@
 """``resweep version``: of the program and of what it stands on."""
 
 import platform
-from importlib.metadata import PackageNotFoundError, version as installed
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
 
 import click
 

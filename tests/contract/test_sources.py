@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
+
 from resweep.schema.errors import SourceFault
 from resweep.schema.records import Observation, TimeState
 from resweep.sources.base import Page, ProbeState, WalkLimits
 from resweep.sources.catalog import ADAPTERS
 from resweep.sources.specs import KINDS
-
 from tests.contract.worlds import WORLDS, World
 
 

@@ -12,7 +12,6 @@ from resweep.sources.base import Source
 from resweep.sources.catalog import Selection, Surroundings, make_source
 from resweep.sources.gitcommand import GitCommand
 from resweep.sources.specs import parse_spec
-
 from tests.support.commands import PlainRunner
 from tests.support.repositories import Repo
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from resweep.runner.scanners.checkout import CheckoutCache
 from resweep.schema.clock import SystemClock
 from resweep.schema.errors import SourceFault, TargetFault
@@ -16,7 +17,6 @@ from resweep.sources.base import Access, Page, WalkLimits
 from resweep.sources.catalog import Selection, Surroundings, make_source
 from resweep.sources.gitcommand import GitCommand, GitSettings
 from resweep.sources.specs import parse_spec
-
 from tests.support.commands import PlainRunner
 from tests.support.gitserver import packet, serve
 from tests.support.repositories import Repo, git

@@ -52,7 +52,7 @@ MUTANTS = (
     # time
     Mutant(
         name="the worker's clock", file="queue/leases.py", test=_CLOCK,
-        edits=(("\"worker\": worker, \"now\": now}", "\"worker\": worker, \"now\": now or datetime.now().astimezone()}"),),
+        edits=(('"worker": worker, "now": now}', '"worker": worker, "now": now or datetime.now().astimezone()}'),),
     ),
     _sql("a claim of what is not due", "claim", _MODEL, (" AND h.not_before <= (SELECT at FROM moment)", "")),
     _sql("a reaper of living leases", "reap", _MODEL, (" AND h.lease_expires_at < (SELECT at FROM moment)", ""), (" AND h.lease_expires_at < moment.at", "")),
@@ -69,7 +69,7 @@ MUTANTS = (
     _sql("a requeue of what is reserved", "requeue_changed", _MODEL, ("        AND h.reserved_by IS NULL\n", "")),
     Mutant(
         name="one more than the cap", file="queue/intake.py", test=_MODEL,
-        edits=(("\"limit\": limit, \"cooldown\"", "\"limit\": limit + 1, \"cooldown\""),),
+        edits=(('"limit": limit, "cooldown"', '"limit": limit + 1, "cooldown"'),),
     ),
     # attempts and requests
     _sql("attempts that are not counted at claim", "claim", _MODEL, ("attempts = h.attempts + 1", "attempts = greatest(1, h.attempts)")),

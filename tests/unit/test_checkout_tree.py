@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+
 from resweep.runner.scanners.checkout import CheckoutCache, Repository
 from resweep.runner.scanners.checkout_tree import TreeLimits, TreeWritten, refused_name
 from resweep.schema.clock import SystemClock
 from resweep.sources.gitcommand import GitCommand
-
 from tests.support.commands import PlainRunner
 from tests.support.repositories import Repo
 

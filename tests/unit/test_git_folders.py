@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from resweep.schema.clock import SystemClock
 from resweep.schema.errors import SourceFault
 from resweep.schema.records import Observation
@@ -17,7 +18,6 @@ from resweep.sources.catalog import Selection, Surroundings, make_source
 from resweep.sources.gitaddress import local_path
 from resweep.sources.gitcommand import GitCommand
 from resweep.sources.specs import parse_spec
-
 from tests.support.commands import PlainRunner
 from tests.support.repositories import Repo, git
 

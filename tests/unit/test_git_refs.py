@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from resweep.sources.gitcommand import GitCommand
 from resweep.sources.gitrefs import Advertised, digest, parse_ls_remote, read_plain
-
 from tests.support.commands import PlainRunner
 from tests.support.repositories import Repo, git
 
@@ -165,7 +165,7 @@ def test_sha256_repositories_are_left_to_git(command: GitCommand, tmp_path: Path
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories_read_the_same_by_file_and_by_git(seed: int, command: GitCommand, tmp_path: Path) -> None:
-    choose = random.Random(seed)  # noqa: S311 - a reproducible walk, not a secret
+    choose = random.Random(seed)
     repo = Repo.work_tree(tmp_path / "r", files={"a": "1"})
     names = ["x", "y", "dir/x", "dir/y", "dir/deep/z", "release-1.0"]
     plain = 0

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from resweep.schema.clock import SystemClock
 from resweep.schema.errors import SourceFault, UsageFault
 from resweep.sources.base import Credential, Page, WalkLimits
@@ -12,7 +13,6 @@ from resweep.sources.gitaddress import AddressRefused, local_address, local_path
 from resweep.sources.gitcommand import GitCommand
 from resweep.sources.gitlists import read_list
 from resweep.sources.specs import Form, SpecRefused, parse_spec
-
 from tests.support.commands import PlainRunner
 from tests.support.gitserver import serve
 from tests.support.repositories import Repo
