@@ -40,7 +40,9 @@ def copy_tree(folder: Path) -> Path:
     tree = folder / "tree"
     for room in (*_ROOMS, "tests", "benchmarks"):
         if (_ROOT / room).is_dir():
-            shutil.copytree(_ROOT / room, tree / room, ignore=shutil.ignore_patterns("__pycache__", "results", "node_modules"))
+            shutil.copytree(
+                _ROOT / room, tree / room, ignore=shutil.ignore_patterns("__pycache__", "results", "node_modules")
+            )
     for name in ("pyproject.toml", "README.md"):
         if (_ROOT / name).is_file():
             shutil.copy(_ROOT / name, tree / name)
@@ -82,4 +84,6 @@ def judge(tree: Path, tests: Sequence[str], database_url: str) -> Verdict:
     done = subprocess.run(
         [*command, *tests], cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
     )
-    return Verdict(failed=done.returncode == 1, passed=done.returncode == 0, output=done.stdout[-4000:] + done.stderr[-1000:])
+    return Verdict(
+        failed=done.returncode == 1, passed=done.returncode == 0, output=done.stdout[-4000:] + done.stderr[-1000:]
+    )

@@ -25,7 +25,9 @@ def explain(conn: Session, name: str, order: list[str], values: Mapping[str, obj
     """The plan of a prepared statement with these values; ``analyze`` also runs it."""
     arguments = sql.SQL(", ").join(sql.Literal(values.get(parameter)) for parameter in order)
     call = sql.SQL("EXECUTE {}({})") if order else sql.SQL("EXECUTE {}")
-    options = sql.SQL("EXPLAIN (FORMAT JSON, ANALYZE {0}, BUFFERS {0}) ").format(sql.SQL("true" if analyze else "false"))
+    options = sql.SQL("EXPLAIN (FORMAT JSON, ANALYZE {0}, BUFFERS {0}) ").format(
+        sql.SQL("true" if analyze else "false")
+    )
     row = conn.execute(options + call.format(sql.Identifier(name), arguments)).fetchone()
     if row is None:
         raise LookupError(name)
