@@ -47,7 +47,6 @@ def layers(session: nox.Session) -> None:
     _install_tree(session)
     session.run(
         str(BIN / "lint-imports"),
-
         str(ROOT / "pyproject.toml"),
         "--no-cache",
         env={"PYTHONPATH": str(TREE)},

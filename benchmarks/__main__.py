@@ -90,14 +90,23 @@ def _write(path: Path, results: Sequence[Result], version: str, arguments: Seque
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the figures of docs/performance.md.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure the figures of docs/performance.md."
+    )
     parser.add_argument("--only", help="figure numbers, comma separated (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, three repetitions: a smoke test, no figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the rows, three repetitions: a smoke test, no figures"
+    )
     parser.add_argument("--rows", type=int, default=0, help="targets in the table of figures 1-7 (default 1,000,000)")
     parser.add_argument("--repetitions", type=int, default=0, help="interleaved repetitions (default 5)")
     parser.add_argument("--peers", action="store_true", help="also run pgqueuer and procrastinate, installed on demand")
     parser.add_argument("--database-url", help="measure this PostgreSQL 15-18 (superuser; pg_stat_statements loaded)")
-    parser.add_argument("--data-dir", type=Path, default=Path("/tmp/resweep-bench"), help="where the server's files lie")  # noqa: S108 - a person's choice; nothing secret lies there
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path("/tmp/resweep-bench"),
+        help="where the server's files lie",  # noqa: S108 - a choice; nothing secret
+    )
     parser.add_argument("--corpus", type=Path, help="folder of source distributions for figures 11 and 12")
     parser.add_argument("--repositories", type=int, default=200, help="repositories for figures 11 and 12")
     parser.add_argument("--keep", action="store_true", help="keep the large tables of figures 8, 9 for the next run")

@@ -66,7 +66,9 @@ def _scan(conn: Session, scans: int) -> list[float]:
         if len(taken) != _BATCH:
             message = f"a claim brought {len(taken)} of {_BATCH}"
             raise RuntimeError(message)
-        done = [Completion(target_id=one.target_id, lease_token=one.lease_token, reports=(_NOTHING_NEW,)) for one in taken]
+        done = [
+            Completion(target_id=one.target_id, lease_token=one.lease_token, reports=(_NOTHING_NEW,)) for one in taken
+        ]
         with conn.transaction():
             complete(conn, done)
     return times

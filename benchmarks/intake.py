@@ -55,9 +55,7 @@ def _known(run: Run, conninfo: str, watch: Session, source: int, size: int, part
     yield from _untouched(conninfo, watch, source, size, part, run.repetitions)
 
 
-def _untouched(
-    conninfo: str, watch: Session, source: int, size: int, part: int, repetitions: int
-) -> Iterator[Result]:
+def _untouched(conninfo: str, watch: Session, source: int, size: int, part: int, repetitions: int) -> Iterator[Result]:
     """Figure 2: what a wholly unchanged page writes."""
     row = watch.execute(
         "SELECT array_agg(id) FROM target_hot WHERE source_id = %s AND id <= %s AND remote_modified_at = %s",

@@ -1,7 +1,7 @@
 """How a figure is measured: interleaved repetitions, medians, and only ratios inside one run.
 
 Such machines are noisy, so the sides of a ratio take turns: one repetition of each, then the next. WAL is read from the
-write position after a checkpoint, statements from ``pg_stat_statements``, dead versions from the statistics of all tables.
+write position after a checkpoint, statements from ``pg_stat_statements``, dead versions from all tables' statistics.
 """
 
 import statistics

@@ -86,7 +86,9 @@ def _claim_round(table: Table, kind: str) -> list[float]:
         if len(held) != _BATCH:
             message = f"a claim brought {len(held)} of {_BATCH} ({kind})"
             raise RuntimeError(message)
-        done = [Completion(target_id=one.target_id, lease_token=one.lease_token, reports=(_NOTHING_NEW,)) for one in held]
+        done = [
+            Completion(target_id=one.target_id, lease_token=one.lease_token, reports=(_NOTHING_NEW,)) for one in held
+        ]
         with table.conn.transaction():
             complete(table.conn, done, worker=worker)
     return times

@@ -56,7 +56,9 @@ class Server:
             if not (known and keep):
                 self._drop(admin, database)
                 admin.execute(
-                    sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(database), sql.Identifier(_TEMPLATE))
+                    sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                        sql.Identifier(database), sql.Identifier(_TEMPLATE)
+                    )
                 )
             try:
                 yield make_conninfo(self.conninfo, dbname=database)
@@ -97,7 +99,9 @@ def _reach(conninfo: str) -> Server:
         loaded = admin.execute("SHOW shared_preload_libraries").fetchone()
         version = admin.execute("SHOW server_version").fetchone()
     if loaded is None or version is None or "pg_stat_statements" not in loaded[0]:
-        message = "the server to measure lacks shared_preload_libraries = 'pg_stat_statements': statements can't be counted"
+        message = (
+            "the server to measure lacks shared_preload_libraries = 'pg_stat_statements': statements can't be counted"
+        )
         raise RuntimeError(message)
     made = Server(conninfo=conninfo, version=version[0].split()[0])
     made.make_template()

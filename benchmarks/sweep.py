@@ -172,7 +172,7 @@ def _warm(work: Path) -> None:
 
 
 def _scan(work: Path, target: Path, report: Path) -> None:
-    """kingfisher with the product's own settings."""
+    """Run kingfisher with the product's own settings."""
     from kingfisher import get_binary_path  # noqa: PLC0415 - only these two figures need the wheel
 
     command = [str(get_binary_path()), "scan", str(target), "-v", "--format", "json", "-o", str(report), *SETTINGS]

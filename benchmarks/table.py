@@ -36,7 +36,9 @@ def fill(
         conn.execute(text("fill_identity"), values)
         conn.execute(text(f"fill_{state}"), values)
     top = first + count
-    conn.execute("SELECT setval(pg_get_serial_sequence('target', 'id'), greatest(%s, (SELECT max(id) FROM target)))", (top,))
+    conn.execute(
+        "SELECT setval(pg_get_serial_sequence('target', 'id'), greatest(%s, (SELECT max(id) FROM target)))", (top,)
+    )
 
 
 def tidy(conn: psycopg.Connection[Any]) -> None:
@@ -46,16 +48,14 @@ def tidy(conn: psycopg.Connection[Any]) -> None:
 
 def add_source(conn: psycopg.Connection[Any], name: str = "bench") -> int:
     """A source to hold the targets."""
-    row = conn.execute(
-        "INSERT INTO source (name, kind) VALUES (%s, 'git') RETURNING id", (name,)
-    ).fetchone()
+    row = conn.execute("INSERT INTO source (name, kind) VALUES (%s, 'git') RETURNING id", (name,)).fetchone()
     if row is None:
         raise LookupError
     return int(row[0])
 
 
 def observations(numbers: Sequence[int], newer_every: int = 0, newer: datetime = UNCHANGED) -> list[Observation]:
-    """What a provider says of the targets that ``fill`` made: the stored time, every ``newer_every``th one ``newer``."""
+    """What a provider says of the targets ``fill`` made: the stored time, every ``newer_every``th one ``newer``."""
     return [
         Observation(
             name=f"owner-{number // 50}/repository-{number}",

@@ -41,7 +41,9 @@ _NOT_FOUND = re.compile(
 _NO_REPOSITORY = re.compile(r"does not appear to be a git repository|not a git repository")
 _UNREADABLE = re.compile(r"Permission denied|unable to open|could not open", re.IGNORECASE)
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
-_TALK = re.compile(r"Could not read from remote repository|make sure you have the correct access rights|^and the repository")
+_TALK = re.compile(
+    r"Could not read from remote repository|make sure you have the correct access rights|^and the repository"
+)
 _TOO_LARGE = re.compile(r"died of signal 25|File too large|SIGXFSZ")
 
 

@@ -3,7 +3,6 @@
 pgqueuer_drain.py DSN fill JOBS | DSN drain BATCH
 """
 
-import asyncio
 import sys
 import time
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""No worker's clock is believed: a process an hour ahead or behind claims, renews and completes by the database's time (F11)."""
+"""No worker's clock is believed: an hour ahead or behind, it claims, renews and completes by the database's (F11)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,9 +25,7 @@ def test_f11_lease_and_completion_are_in_database_time(conn: psycopg.Connection[
         first, second = leases.claim(conn, WORKER, limit=2, lease=LEASE)
         assert leases.heartbeat(conn, WORKER, [(first.target_id, first.lease_token)], LEASE)
         assert leases.reap(conn).leases == 0
-        outcomes.complete(
-            conn, [Completion(target_id=second.target_id, lease_token=second.lease_token, reports=())]
-        )
+        outcomes.complete(conn, [Completion(target_id=second.target_id, lease_token=second.lease_token, reports=())])
     row = conn.execute(
         "SELECT min(lease_expires_at), min(scan_started_at), max(completed_at) FROM target_hot"
     ).fetchone()

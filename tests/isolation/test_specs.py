@@ -26,7 +26,9 @@ def test_spec_runs_as_expected(spec: Path, database_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "guard"), _GUARDS, ids=[f"{spec.stem}-{guard.statement}-{number}" for number, (spec, guard) in enumerate(_GUARDS)]
+    ("spec", "guard"),
+    _GUARDS,
+    ids=[f"{spec.stem}-{guard.statement}-{number}" for number, (spec, guard) in enumerate(_GUARDS)],
 )
 def test_f17_spec_notices_a_guard_that_is_missing(spec: Path, guard: Guard, database_url: str) -> None:
     assert run(spec, database_url, without=guard) != _expected(spec)

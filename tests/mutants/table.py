@@ -67,8 +67,10 @@ MUTANTS = (
         ("picked AS MATERIALIZED (\n    SELECT h.id\n", "picked AS (SELECT),\nunused AS (\n    SELECT h.id\n"),
         (
             "WHERE h.id = ANY (ARRAY (SELECT id FROM picked))",
-            "WHERE h.id IN (SELECT q.id FROM target_hot AS q WHERE q.source_id = %(source_id)s AND q.state = 'done'"
-            " ORDER BY q.sort_key, q.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)",
+            (
+                "WHERE h.id IN (SELECT q.id FROM target_hot AS q WHERE q.source_id = %(source_id)s AND q.state = 'done'"
+                " ORDER BY q.sort_key, q.id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
+            ),
         ),
     ),
     # time

@@ -1,4 +1,4 @@
-"""The whole queue against a plain Python model: any order of observations, claims, endings, requests and acts of people."""
+"""The whole queue against a plain model: any order of observations, claims, endings, requests and acts of people."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,8 @@ PHASES = (Phase.generate,) if PROFILE == "mutant" else (Phase.explicit, Phase.re
 number = st.integers(0, 4)
 hours = st.integers(-4, 4)
 times = st.one_of(
-    hours.map(lambda hour: START + timedelta(hours=hour)), st.sampled_from([None, datetime(1980, 1, 1, tzinfo=UTC), "future"])
+    hours.map(lambda hour: START + timedelta(hours=hour)),
+    st.sampled_from([None, datetime(1980, 1, 1, tzinfo=UTC), "future"]),
 )
 feed = st.lists(st.tuples(number, number, times), max_size=4, unique_by=(lambda item: item[0], lambda item: item[1]))
 digests = st.lists(st.tuples(number, st.binary(min_size=1, max_size=1)), max_size=4, unique_by=lambda item: item[0])
@@ -67,7 +68,11 @@ class QueueMachine(RuleBasedStateMachine):
     def observe_feed(self, page: list[tuple[int, int, Any]]) -> None:
         """Ids under names: new, known, renamed, swapped, taken over; times of every kind."""
         records = [
-            Seen(name=f"o/r{name}", provider_id=f"p{who}", time=self.now + timedelta(hours=1) if time == "future" else time)
+            Seen(
+                name=f"o/r{name}",
+                provider_id=f"p{who}",
+                time=self.now + timedelta(hours=1) if time == "future" else time,
+            )
             for who, name, time in page
         ]
         self._observe(self.feed, records)
@@ -128,19 +133,22 @@ class QueueMachine(RuleBasedStateMachine):
     def claim(self, both: bool, git: bool, limit: int) -> None:
         asked = [self.feed, self.git] if both else [self.git if git else self.feed]
         wanted = self.model.choose(asked, limit, self.now)
-        got = leases.claim(
-            self.conn, WORKER, sources=None if both else asked, limit=limit, lease=LEASE, now=self.now
-        )
+        got = leases.claim(self.conn, WORKER, sources=None if both else asked, limit=limit, lease=LEASE, now=self.now)
         assert {one.target_id for one in got} == {row.number for row in wanted}
         for row in wanted:
             self.model.lease(row, self.now, LEASE)
         for one in got:
             row = self.model.targets[one.target_id]
             assert (one.lease_token, one.attempts, one.name, one.admission.value) == (
-                row.token, row.attempts, row.name, row.admission,
+                row.token,
+                row.attempts,
+                row.name,
+                row.admission,
             )
             assert (one.scan_remote_modified_at, one.scan_request_no, one.observed_revision) == (
-                row.remote, row.request_no, row.revision,
+                row.remote,
+                row.request_no,
+                row.revision,
             )
             self.claims.append((one.target_id, one.lease_token))
 
@@ -184,7 +192,9 @@ class QueueMachine(RuleBasedStateMachine):
             ]
             return outcomes.fail(conn, failed, max_attempts=MAX_ATTEMPTS, now=now)
         if act == "defer":
-            put_off = [outcomes.Deferral(target_id=one, lease_token=token, reason="x", delay=delay) for one, token in handed]
+            put_off = [
+                outcomes.Deferral(target_id=one, lease_token=token, reason="x", delay=delay) for one, token in handed
+            ]
             return outcomes.defer(conn, put_off, now=now)
         given = [outcomes.Release(target_id=one, lease_token=token, delay=delay) for one, token in handed]
         return outcomes.release(conn, given, now=now)
@@ -273,9 +283,25 @@ class QueueMachine(RuleBasedStateMachine):
         ).fetchall()
         assert rows == [
             (
-                row.number, row.source, row.name, row.provider_id, row.state.value, row.not_before, row.remote,
-                row.revision, row.admission, row.priority, row.attempts, row.token, row.lease_until,
-                row.scan_remote, row.scan_started, row.request_no, row.scan_request_no, row.completed, row.reserved_until,
+                row.number,
+                row.source,
+                row.name,
+                row.provider_id,
+                row.state.value,
+                row.not_before,
+                row.remote,
+                row.revision,
+                row.admission,
+                row.priority,
+                row.attempts,
+                row.token,
+                row.lease_until,
+                row.scan_remote,
+                row.scan_started,
+                row.request_no,
+                row.scan_request_no,
+                row.completed,
+                row.reserved_until,
                 row.retire_reason is not None,
             )
             for row in sorted(self.model.targets.values(), key=lambda row: row.number)

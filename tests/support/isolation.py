@@ -5,7 +5,7 @@ A spec of ``tests/isolation`` names a statement where it would hold SQL::
     step claim { {{claim worker='…'::uuid limit=1}} }
 
 and gets the text of ``queue/sql/claim.sql`` with every ``%(name)s`` replaced by the literal given here (NULL when the
-spec gives none). The head of a spec names its guards as edits of those files: without the guard the output has to differ.
+spec gives none). The head of a spec names its guards as edits of those files: without the guard the output differs.
 """
 
 import difflib

@@ -56,7 +56,11 @@ def test_without_a_file_everything_has_the_defaults_of_the_table(tmp_path: Path)
         730,
         None,
     )
-    assert (settings.web.listen, settings.findings.allow_reveal, settings.log.level) == ("127.0.0.1:8780", False, "info")
+    assert (settings.web.listen, settings.findings.allow_reveal, settings.log.level) == (
+        "127.0.0.1:8780",
+        False,
+        "info",
+    )
     assert made.sources == ()
 
 
@@ -126,7 +130,12 @@ def test_two_sources_whose_names_meet_in_the_environment_are_refused(read: Read)
 def test_variables_of_tests_and_those_that_hold_secrets_by_name_are_known(read: Read) -> None:
     made = read(
         "[database]\nurl_env = 'RESWEEP_DSN'\n",
-        {"RESWEEP_DSN": "postgresql://u:p@h/d", "RESWEEP_TEST_REQUIRE": "all", "RESWEEP_ENV": "x", "RESWEEP_CONFIG": ""},
+        {
+            "RESWEEP_DSN": "postgresql://u:p@h/d",
+            "RESWEEP_TEST_REQUIRE": "all",
+            "RESWEEP_ENV": "x",
+            "RESWEEP_CONFIG": "",
+        },
     )
     assert made.database_url() == "postgresql://u:p@h/d"
 
@@ -134,7 +143,10 @@ def test_variables_of_tests_and_those_that_hold_secrets_by_name_are_known(read: 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[workers]\nleese_seconds = 3\n", "resweep.toml:2: unknown key workers.leese_seconds; did you mean lease_seconds?"),
+        (
+            "[workers]\nleese_seconds = 3\n",
+            "resweep.toml:2: unknown key workers.leese_seconds; did you mean lease_seconds?",
+        ),
         ("lease_seconds = 3\n", "unknown key lease_seconds; it belongs to [workers]"),
         ("[worker]\nconcurrency = 3\n", "resweep.toml:1: unknown key worker; did you mean workers?"),
         ("[sources.x]\nkind = 'git'\npaths = ['.']\nintervall_seconds = 3\n", "did you mean interval_seconds?"),
@@ -152,7 +164,10 @@ def test_variables_of_tests_and_those_that_hold_secrets_by_name_are_known(read: 
         ("[sources]\nx = 3\n", "sources.x = 3: should be a table: write [sources.x]"),
         (GIT + "interval_seconds = 0.5\n", "should be 0 (off) or at least 1 for kind git"),
         (GIT + "scanners = []\n", "at least 1 item"),
-        (GIT + "scanners = ['kingfish']\n", "names 'kingfish', which is no scanner; known are detect-secrets, gitleaks"),
+        (
+            GIT + "scanners = ['kingfish']\n",
+            "names 'kingfish', which is no scanner; known are detect-secrets, gitleaks",
+        ),
         (GIT + "scanners = ['kingfisher', 'kingfisher']\n", "names a scanner twice"),
         (GIT + "tenant = 'other'\n", "there is no [tenants.other]"),
         (GIT + "token_env = 'A'\ntoken_file = 'b'\n", "token_env and token_file are both set"),
@@ -174,7 +189,10 @@ def test_variables_of_tests_and_those_that_hold_secrets_by_name_are_known(read: 
         ("[log]\nlevel = 'loud'\n", "should be 'debug', 'info', 'warning' or 'error'"),
         ("[scanners.mine]\nfindings_exit_codes = [1, 300]\n", "findings_exit_codes[1] = 300: should be less than"),
         ("[sources.x]\nkind = 'git'\npaths = ['.']\napi_url = 'https://u:p@h'\n", "holds a user or password"),
-        ("[sources.x]\nkind = 'git'\npaths = ['.']\ntoken_env = 'ghp_secret-value'\n", "name of an environment variable"),
+        (
+            "[sources.x]\nkind = 'git'\npaths = ['.']\ntoken_env = 'ghp_secret-value'\n",
+            "name of an environment variable",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_with_its_place_and_what_to_write(read: Read, text: str, said: str) -> None:

@@ -311,9 +311,7 @@ def test_a_cancelled_scan_has_no_result(parts: Bench, repository: Path) -> None:
         scan_target(claim_of("x"), (), held, [kingfisher()], replace(parts.context, cancel=cancel))
 
 
-def test_a_push_of_an_archive_only_does_not_read_everything_again(
-    parts: Bench, repository: Path
-) -> None:
+def test_a_push_of_an_archive_only_does_not_read_everything_again(parts: Bench, repository: Path) -> None:
     commit(repository, {"a.env": token_line(1)})
     first = sweep(parts, repository)
     commit(repository, {"release.zip": os.urandom(500)})
