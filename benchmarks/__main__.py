@@ -101,12 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repetitions", type=int, default=0, help="interleaved repetitions (default 5)")
     parser.add_argument("--peers", action="store_true", help="also run pgqueuer and procrastinate, installed on demand")
     parser.add_argument("--database-url", help="measure this PostgreSQL 15-18 (superuser; pg_stat_statements loaded)")
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        default=Path("/tmp/resweep-bench"),
-        help="where the server's files lie",  # noqa: S108 - a choice; nothing secret
-    )
+    # A choice of a person's; nothing secret lies there.
+    place = Path("/tmp/resweep-bench")  # noqa: S108 - as above
+    parser.add_argument("--data-dir", type=Path, default=place, help="where the server's files lie")
     parser.add_argument("--corpus", type=Path, help="folder of source distributions for figures 11 and 12")
     parser.add_argument("--repositories", type=int, default=200, help="repositories for figures 11 and 12")
     parser.add_argument("--keep", action="store_true", help="keep the large tables of figures 8, 9 for the next run")
