@@ -112,18 +112,20 @@ class Cycle:
         if not by_hand and self._config.backlog_first != "off":
             waiting = cycles.backlog(direct, self._source.source_id)
             if waiting and self._config.backlog_first == "skip":
-                reason, message = "backlog", f"{waiting} of its targets wait or are being scanned, and come first"
-                cycles.finish(direct, cycle_id, status="skipped", error_code=reason, error_message=message)
-                return self._ended(began, cycle_id, trigger, "skipped", reason, message, tally)
+                message = f"{waiting} of its targets wait or are being scanned, and come first"
+                cycles.finish(direct, cycle_id, status="skipped", error_code="backlog", error_message=message)
+                return self._ended(began, cycle_id, trigger, "skipped", "backlog", message, tally)
             admit = not waiting
-        status, reason, message = "success", None, None
+        status = "success"
+        reason: str | None = None
+        told: str | None = None
         try:
             self._walk(direct, cycle_id, tally, admit=admit, admit_updates=admit_updates and admit)
         except SourceFault as fault:
             status = "partial" if tally.counts["fetched_count"] else "failed"
-            reason, message = fault.code, store_text(str(fault), _MESSAGE_LIMIT)
+            reason, told = fault.code, store_text(str(fault), _MESSAGE_LIMIT)
         except _Stopped:
-            status, reason, message = "partial", "stopped", "this process was stopped before the walk was over"
+            status, reason, told = "partial", "stopped", "this process was stopped before the walk was over"
         except CycleFenced as fenced:
             return self._ended(began, cycle_id, trigger, "failed", "fenced", str(fenced), tally)
         except BaseException as error:
@@ -137,7 +139,7 @@ class Cycle:
                 )
             raise
         if status == "success":
-            status, reason, message = self._judge(direct, tally)
+            status, reason, told = self._judge(direct, tally)
         changed_waiting = intake.count_changed_waiting(direct, self._source.source_id)
         cycles.finish(
             direct,
@@ -146,10 +148,10 @@ class Cycle:
             changed_waiting=changed_waiting,
             complete_listing=tally.complete,
             error_code=reason,
-            error_message=message,
+            error_message=told,
         )
-        self._note(direct, status, reason, message)
-        return self._ended(began, cycle_id, trigger, status, reason, message, tally, changed_waiting=changed_waiting)
+        self._note(direct, status, reason, told)
+        return self._ended(began, cycle_id, trigger, status, reason, told, tally, changed_waiting=changed_waiting)
 
     def _walk(self, direct: Connection, cycle_id: int, tally: _Tally, *, admit: bool, admit_updates: bool) -> None:
         remember = self._source.adapter.capabilities.complete_listing

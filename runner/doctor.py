@@ -75,15 +75,15 @@ def examine(configuration: Configuration, *, clock: Clock, scanners: bool = True
     yield from _guarded("disk", lambda: _disk(configuration))
     yield from _guarded("embedded server", lambda: _embedded(configuration))
     with ExitStack() as stack:
-        store = None
+        store: Store | None = None
         try:
             yield from _pooler(configuration)
-            store = stack.enter_context(open_store(configuration, role="doctor", pool_size=2, schema="none"))
-            yield from _server(configuration, store, clock)
-            yield from _guarded("schema", lambda: _schema(store))
+            opened = stack.enter_context(open_store(configuration, role="doctor", pool_size=2, schema="none"))
+            yield from _server(configuration, opened, clock)
+            yield from _guarded("schema", lambda: _schema(opened))
+            store = opened
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the diagnosis
             yield _failed("database", first_line(error), "start the server, or correct database.url")
-            store = None
         scanning = None
         try:
             scanning = stack.enter_context(open_scanning(configuration, clock=clock))

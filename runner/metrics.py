@@ -31,44 +31,59 @@ class Metrics:
 
     def __init__(self, clock: Clock) -> None:
         """Make every metric; nothing is counted yet."""
-        disable_created_metrics()  # a second series for each one, which no query here needs
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each one, which no query here needs
         self.registry = CollectorRegistry(auto_describe=False)
-        make = {"registry": self.registry}
+        registry = self.registry
         self._clock = clock
         self._busy_since: dict[tuple[int, int], float] = {}
         self._lock = threading.Lock()
-        self._busy = Counter("resweep_worker_busy_seconds", "Seconds that slots of this process worked.", **make)
-        self._slots = Gauge("resweep_worker_slots", "Scans that may run beside each other here.", **make)
-        self._claims = Counter("resweep_claims", "Targets leased to this process.", **make)
+        self._busy = Counter(
+            "resweep_worker_busy_seconds", "Seconds that slots of this process worked.", registry=registry
+        )
+        self._slots = Gauge("resweep_worker_slots", "Scans that may run beside each other here.", registry=registry)
+        self._claims = Counter("resweep_claims", "Targets leased to this process.", registry=registry)
         self._scans = Counter(
             "resweep_scans",
             "Scans by how they ended.",
             ("source", "scanner", "outcome", "admission"),
-            **make,
+            registry=registry,
         )
-        self._seconds = Histogram("resweep_scan_seconds", "Seconds of one claim's scan.", buckets=_SECONDS, **make)
+        self._seconds = Histogram(
+            "resweep_scan_seconds", "Seconds of one claim's scan.", buckets=_SECONDS, registry=registry
+        )
         self._findings = Counter(
-            "resweep_findings", "Findings that scans reported.", ("source", "scanner", "admission"), **make
+            "resweep_findings", "Findings that scans reported.", ("source", "scanner", "admission"), registry=registry
         )
-        self._endings = Counter("resweep_claim_endings", "Claims by how they ended.", ("source", "ending"), **make)
-        self._cycles = Counter("resweep_cycles", "Discovery cycles.", ("source", "trigger", "status"), **make)
-        self._queued_new = Counter("resweep_queued_new", "New targets admitted.", ("source",), **make)
-        self._queued_updated = Counter("resweep_queued_updated", "Changed targets admitted again.", ("source",), **make)
+        self._endings = Counter(
+            "resweep_claim_endings", "Claims by how they ended.", ("source", "ending"), registry=registry
+        )
+        self._cycles = Counter(
+            "resweep_cycles", "Discovery cycles.", ("source", "trigger", "status"), registry=registry
+        )
+        self._queued_new = Counter("resweep_queued_new", "New targets admitted.", ("source",), registry=registry)
+        self._queued_updated = Counter(
+            "resweep_queued_updated", "Changed targets admitted again.", ("source",), registry=registry
+        )
         self._invalid = Counter(
-            "resweep_invalid_timestamps", "Provider times refused as malformed or out of range.", ("source",), **make
+            "resweep_invalid_timestamps",
+            "Provider times refused as malformed or out of range.",
+            ("source",),
+            registry=registry,
         )
-        self._requests = Counter("resweep_provider_requests", "Requests to providers.", ("source", "outcome"), **make)
-        self._not_modified = Counter("resweep_not_modified", "Answers that said: nothing changed.", **make)
-        self._lost = Counter("resweep_lease_lost", "Leases that were lost while work went on.", **make)
-        self._reclaimed = Counter("resweep_leases_reclaimed", "Expired leases that were taken back.", **make)
+        self._requests = Counter(
+            "resweep_provider_requests", "Requests to providers.", ("source", "outcome"), registry=registry
+        )
+        self._not_modified = Counter("resweep_not_modified", "Answers that said: nothing changed.", registry=registry)
+        self._lost = Counter("resweep_lease_lost", "Leases that were lost while work went on.", registry=registry)
+        self._reclaimed = Counter("resweep_leases_reclaimed", "Expired leases that were taken back.", registry=registry)
         self._reclaim_seconds = Histogram(
             "resweep_reclaim_seconds",
             "How long after its end a lease was taken back.",
             buckets=_RECLAIM_SECONDS,
-            **make,
+            registry=registry,
         )
         self._features = Gauge(
-            "resweep_feature_enabled", "Rollout switches by source: 1 is on.", ("feature", "source"), **make
+            "resweep_feature_enabled", "Rollout switches by source: 1 is on.", ("feature", "source"), registry=registry
         )
 
     def set_slots(self, slots: int) -> None:
@@ -139,7 +154,8 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Everything in OpenMetrics text."""
-        return generate_latest(self.registry)
+        text: bytes = generate_latest(self.registry)  # type: ignore[no-untyped-call]
+        return text
 
 
 def _key(event: ScanStarted | ScanEnded) -> tuple[int, int]:

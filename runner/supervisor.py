@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+
 from ..ledger import server
 from ..queue import census, cycles, intake
 from ..queue import sources as queue_sources
@@ -414,7 +415,7 @@ def prove_scanners(scanning: Scanning, names: Collection[str]) -> None:
 
 
 @contextmanager
-def _beside(work: Callable[[], None], *, begin: bool) -> Generator[Callable[[], None, None, None]]:
+def _beside(work: Callable[[], None], *, begin: bool) -> Generator[Callable[[], None], None, None]:
     """Do ``work`` in a thread; gives a function that waits for it and raises what it raised."""
     if not begin:
         yield work

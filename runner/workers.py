@@ -17,12 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
 from ..queue import leases, wakeups
 from ..schema.clock import Clock
 from ..schema.database import Connection, Database, first_line, retryable
 from ..schema.records import Claim, Coverage, WorkerIdentity
-from .attempt import Attempts, Verdict, crashed, released
+from .attempt import Verdict, crashed, released
 from .events import Claimed, DatabaseAway, DatabaseBack, LeaseWasLost, Listener, Noted, ScanStarted
 from .scanners.base import ScanInterrupted
 from .settle import Ended, Settler
@@ -44,6 +45,14 @@ class PoolSettings:
     max_in_progress: int | None = None
 
 
+class Work(Protocol):
+    """How one claim is worked on (``attempt.Attempts``)."""
+
+    def run(self, claim: Claim, coverage: Sequence[Coverage], cancel: threading.Event) -> Verdict:
+        """Work until it is done; raises ``ScanInterrupted`` soon after ``cancel`` is set."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class _Held:
     """A lease of this process. ``renewed_at``: monotonic, from before the renewing statement was sent."""
@@ -60,7 +69,7 @@ class WorkerPool:
     def __init__(
         self,
         database: Database,
-        attempts: Attempts,
+        attempts: Work,
         worker: WorkerIdentity,
         settings: PoolSettings,
         *,
@@ -174,7 +183,8 @@ class WorkerPool:
                 if not claims:
                     direct = self._sleep(direct, room, water)
             except Exception as error:  # noqa: BLE001 - the outermost loop: one fault must not end the worker
-                direct = _closed(direct)
+                _closed(direct)
+                direct = None
                 away.begins(error)
                 self._stopping.wait(away.pause())
         _closed(direct)
@@ -290,7 +300,8 @@ class WorkerPool:
                 kept = leases.heartbeat(direct, self._worker.uuid, held, self._settings.lease)
                 away.over()
             except Exception as error:  # noqa: BLE001 - the outermost loop: the watchdog acts while this cannot
-                direct = _closed(direct)
+                _closed(direct)
+                direct = None
                 away.begins(error)
                 continue
             self._renewed(held, kept, sent_at)

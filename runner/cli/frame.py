@@ -30,7 +30,7 @@ _MOST_SECONDS = 366 * 86_400 * 10
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Duration(click.ParamType[timedelta]):
+class Duration(click.ParamType[timedelta, Any]):
     """A duration: ``75s``, ``5m``, ``2h``, ``1h30m``; a bare number is seconds."""
 
     name = "duration"

@@ -100,14 +100,14 @@ def worst(codes: Sequence[int]) -> int:
     return min(codes or (GOOD,), key=_PRECEDENCE.index)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and end the process with its exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; gives the exit code of the process."""
     code = run(arguments)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         _quiet_stdout()
-    sys.exit(code)
+    return code
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -184,4 +184,4 @@ def _quiet_stdout() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

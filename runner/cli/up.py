@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +26,8 @@ from .main import GOOD, INTERRUPTED, PARTIAL
 from .outcome import print_summary
 
 _CAP = "updated_rescan_max_per_cycle"
+
+_Shown = tuple[tuple[Listener, ...], Callable[[str], None]]
 
 
 @click.command("up")
@@ -120,12 +122,11 @@ def run_runtime(settings: Configuration, options: Options, *, period: timedelta 
     """Run a supervisor with signals, screen or logs; ends the command with its exit code."""
     clock = SystemClock()
     stop = Stop()
-    with Signals(stop) as signals, _shown(settings, total=options.once) as (listeners, step, say):
+    with Signals(stop) as signals, _shown(settings, total=options.once) as (listeners, step):
         if period is not None:
             signals.end_after(period.total_seconds())
         supervisor = Supervisor(settings, options, listeners=listeners, step=step, stop=stop, clock=clock)
         summary = supervisor.run()
-        del say
     if summary is not None:
         print_summary(summary, as_json=as_json)
     if signals.interrupted:
@@ -134,17 +135,17 @@ def run_runtime(settings: Configuration, options: Options, *, period: timedelta 
 
 
 @contextmanager
-def _shown(settings: Configuration, *, total: bool) -> Generator[tuple[tuple[Listener, ...], Any, Any, None, None]]:
+def _shown(settings: Configuration, *, total: bool) -> Generator[_Shown, None, None]:
     """A screen on a terminal, log lines otherwise."""
     level, form = settings.settings.log.level, settings.settings.log.format
     on_terminal = sys.stderr.isatty() and form is None and os.environ.get("TERM") != "dumb"
     if not on_terminal:
         log.set_up(level=level, form=form)
         logger = log.logger()
-        yield (LogListener(),), lambda words: logger.debug(words), logger.info
+        yield (LogListener(),), logger.debug
         return
     screen = Screen(SystemClock(), total=total)
     with screen.shown():
         # Above the live line, and only what somebody should see: the screen itself shows what happens.
         log.set_up(level="warning" if level == "info" else level, form="text", stream=sys.stderr)
-        yield (screen,), screen.step, screen.say
+        yield (screen,), screen.step
