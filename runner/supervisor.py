@@ -108,7 +108,8 @@ class Supervisor:
             # Discovery need not wait for the scanners' test, which takes half a minute on a new machine.
             proven = stack.enter_context(_beside(lambda: self._prove_scanners(scanning), begin=self._options.workers))
             if self._options.once:
-                ready.once(stack, proven)
+                with ExitStack() as working:  # scans that still run end, or are given back, before they are summed up
+                    ready.once(working, proven)
                 return self._summary(store, active, since, began)
             ready.serve(stack, proven)
         return None
@@ -202,6 +203,10 @@ class _Ready:
             return None
         proven()
         supervisor, workers = self._supervisor, self._settings.workers
+        if (
+            supervisor.stop.asked.is_set()
+        ):  # the scanners' test takes a while: nothing is begun after the end was asked for
+            return None
         pool = make_pool(
             supervisor.configuration,
             self._store.database,
