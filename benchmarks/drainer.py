@@ -9,9 +9,10 @@ While one batch is being completed the next claim is in flight on a connection o
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,10 +21,14 @@ import psycopg
 from resweep.queue.leases import LowWater, claim
 from resweep.queue.outcomes import complete
 from resweep.schema.database import Database
-from resweep.schema.records import Claim, Completion, ScanOutcome, ScanReport
+from resweep.schema.records import Claim, Completion, ScanOutcome, ScanReport, Settled
 
 _LEASE = timedelta(seconds=60)
 _NOTHING_NEW = ScanReport(scanner="kingfisher", outcome=ScanOutcome.UNCHANGED, complete=True, coverage=None)
+
+
+def _hand_in(done: Sequence[Completion], conn: psycopg.Connection[Any]) -> list[Settled]:
+    return complete(conn, done)
 
 
 def drain(database: Database, claiming: psycopg.Connection[Any], batch: int) -> Iterator[Claim]:
@@ -41,7 +46,7 @@ def drain(database: Database, claiming: psycopg.Connection[Any], batch: int) -> 
                 Completion(target_id=held.target_id, lease_token=held.lease_token, reports=(_NOTHING_NEW,))
                 for held in claims
             ]
-            settled = database.run(lambda conn, done=done: complete(conn, done))
+            settled = database.run(partial(_hand_in, done))
             yield from (held for held, end in zip(claims, settled, strict=True) if end.accepted)
 
 

@@ -61,7 +61,8 @@ def _untouched(conninfo: str, watch: Session, source: int, size: int, part: int,
         "SELECT array_agg(id) FROM target_hot WHERE source_id = %s AND id <= %s AND remote_modified_at = %s",
         (source, size, UNCHANGED),
     ).fetchone()
-    numbers = (row[0] if row else [])[:part]
+    unchanged: list[int] = row[0] if row else []
+    numbers = unchanged[:part]
     side = _side(conninfo, watch, lambda _: observations(numbers), lambda conn, page: _ours(conn, source, page))
     costs = [side(turn) for turn in range(repetitions)]
     for what, unit, values, bound in (

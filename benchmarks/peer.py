@@ -29,7 +29,7 @@ def fill(python: Path, name: str, url: str, jobs: int) -> None:
 
 def drain(python: Path, name: str, url: str, batch: int, processes: int = 1) -> float:
     """Seconds until ``processes`` workers have emptied the queue, start of the interpreters not counted."""
-    command = [python, _SCRIPTS / f"{name}_drain.py", url, "drain", str(batch)]
+    command = [str(python), str(_SCRIPTS / f"{name}_drain.py"), url, "drain", str(batch)]
     workers = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         for _ in range(processes)

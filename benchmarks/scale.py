@@ -90,7 +90,7 @@ def _claim_round(table: Table, kind: str) -> list[float]:
             Completion(target_id=one.target_id, lease_token=one.lease_token, reports=(_NOTHING_NEW,)) for one in held
         ]
         with table.conn.transaction():
-            complete(table.conn, done, worker=worker)
+            complete(table.conn, done)
     return times
 
 

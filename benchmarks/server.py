@@ -44,7 +44,7 @@ class Server:
         """The same address as a URL, for programs that take nothing else."""
         parts = {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
         account = ":".join(quote(parts[key], safe="") for key in ("user", "password") if key in parts)
-        rest = {key: parts[key] for key in ("host", "port") if key in parts}
+        rest: dict[str, str] = {str(key): parts[key] for key in ("host", "port") if key in parts}
         return f"postgresql://{account}@/{parts['dbname']}?{urlencode(rest)}"
 
     @contextmanager

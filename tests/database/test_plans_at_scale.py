@@ -1,7 +1,7 @@
 """Plans of the hot statements at 1,000,000 targets: the named index and no sweep, whatever the planner believes.
 
-Forced generic and forced custom plans, with stale, no and fresh statistics (queue.md, "Claiming" and "Scale to hold"). Each
-statement is also run: what it reads may not grow with the table.
+Forced generic and forced custom plans, with stale, no and fresh statistics (queue.md, "Claiming", "Scale to hold").
+Each statement is also run: what it reads may not grow with the table.
 """
 
 import os
@@ -60,12 +60,25 @@ def _hot(source: int) -> Iterator[Hot]:
         "skew": timedelta(minutes=10),
         "admit": True,
     }
-    handed = {"ids": waiting, "tokens": [1] * LIMIT, "max_attempts": 5, "worker": WORKER, "lease": timedelta(seconds=60)}
+    handed = {
+        "ids": waiting,
+        "tokens": [1] * LIMIT,
+        "max_attempts": 5,
+        "worker": WORKER,
+        "lease": timedelta(seconds=60),
+    }
     nothing: dict[str, object] = {key: [None] * LIMIT for key in ("covered", "recheck", "untils", "results")}
     ended = {"acts": ["release"] * LIMIT, "codes": ["x"] * LIMIT, "messages": ["x"] * LIMIT}
     numbers = {"owing": [False] * LIMIT, "delays": [0.0] * LIMIT, "findings": [0] * LIMIT}
     marks = {f"m{rank}": [None] for rank in range(6)}
-    claim = {"limit": LIMIT, "worker": WORKER, "lease": timedelta(seconds=60), "source": [source], "leased": [0], "room": [None]}
+    claim = {
+        "limit": LIMIT,
+        "worker": WORKER,
+        "lease": timedelta(seconds=60),
+        "source": [source],
+        "leased": [0],
+        "room": [None],
+    }
     yield Hot(name="claim", values=claim | marks, index="target_ready")
     yield Hot(name="claim_survey", values={}, index="target_leased")
     yield Hot(name="complete", values=handed | nothing | numbers, index="target_hot_pkey")
@@ -87,7 +100,7 @@ def _hot(source: int) -> Iterator[Hot]:
 def _fill(conn: Session) -> int:
     """Statistics know a thousand waiting targets; then the table grows a thousandfold and most are finished."""
     for table in TABLES:
-        conn.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")  # noqa: S608 - names from above
+        conn.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)".encode())
     source = add_source(conn)
     fill(conn, source_id=source, first=1, count=1_000, state="waiting")
     conn.execute(_COVERAGE)
@@ -124,14 +137,16 @@ def test_hot_statements_keep_their_index(database_url: str) -> None:
                 conn.execute("ANALYZE")
             for mode in ("force_generic_plan", "force_custom_plan"):
                 faults += [f"{known} statistics, {mode}: {fault}" for fault in _faults(database_url, source, mode)]
-            # The planner may prefer other joins some day: one to what was picked would be a hash join over the whole table.
-            faults += [f"{known} statistics, no loops: {fault}" for fault in _sweeps_without_loops(database_url, source)]
+            # With other joins, one to what was picked would be a hash join over the whole table.
+            faults += [
+                f"{known} statistics, no loops: {fault}" for fault in _sweeps_without_loops(database_url, source)
+            ]
     assert faults == []
 
 
 def _faults(database_url: str, source: int, mode: str) -> Iterator[str]:
     with psycopg.connect(database_url) as conn:
-        conn.execute(f"SET plan_cache_mode = {mode}")  # noqa: S608 - one of two words
+        conn.execute(f"SET plan_cache_mode = {mode}".encode())
         conn.execute("SET jit = off")
         for hot in _hot(source):
             with conn.transaction(force_rollback=True):
@@ -139,7 +154,7 @@ def _faults(database_url: str, source: int, mode: str) -> Iterator[str]:
                     _lease_the_first(conn)
                 order = prepare(conn, hot.name, (SQL / f"{hot.name}.sql").read_text("utf-8"))
                 plan = explain(conn, hot.name, order, hot.values, analyze=True)
-                conn.execute(f"DEALLOCATE {hot.name}")  # noqa: S608 - a name from above
+                conn.execute(f"DEALLOCATE {hot.name}".encode())
             if sweeps := swept(plan) & set(TABLES):
                 yield f"{hot.name} sweeps {sorted(sweeps)}"
             if hot.index not in indexes(plan):
@@ -188,18 +203,27 @@ def test_statement_never_takes_more_than_its_limit(database_url: str, name: str,
                 assert (taken, locked) == (5, 5), f"{statistics} statistics, {mode}, {off} off"
 
 
-def _taken(conn: Session, name: str, source: int, off: str, mode: str, after: str) -> tuple[int, int]:  # noqa: PLR0913, PLR0917
+def _taken(conn: Session, name: str, source: int, off: str, mode: str, after: str) -> tuple[int, int]:
     """Rows that a statement of limit five took, and rows that it locked at all."""
     marks: dict[str, object] = {f"m{rank}": [None] for rank in range(6)}
-    values = {"limit": 5, "worker": WORKER, "lease": timedelta(seconds=60), "source": [source], "leased": [0], "room": [None]}
+    values = {
+        "limit": 5,
+        "worker": WORKER,
+        "lease": timedelta(seconds=60),
+        "source": [source],
+        "leased": [0],
+        "room": [None],
+    }
     values |= {"source_id": source, "cooldown": timedelta(hours=6)}
     with conn.transaction(force_rollback=True):
-        conn.execute(f"SET LOCAL plan_cache_mode = {mode}")  # noqa: S608 - one of two words
+        conn.execute(f"SET LOCAL plan_cache_mode = {mode}".encode())
         for word in off.split():
-            conn.execute(f"SET LOCAL enable_{word} = off")  # noqa: S608 - a word from above
+            conn.execute(f"SET LOCAL enable_{word} = off".encode())
         order = prepare(conn, name, (SQL / f"{name}.sql").read_text("utf-8"))
         plan = explain(conn, name, order, values | marks, analyze=True)
-        conn.execute(f"DEALLOCATE {name}")  # noqa: S608 - a word from above
+        conn.execute(f"DEALLOCATE {name}".encode())
         row = conn.execute("SELECT count(*) FROM target_hot WHERE state = %s::target_state", (after,)).fetchone()
-    locked = sum(int(node["Actual Rows"] * node["Actual Loops"]) for node in nodes(plan) if node["Node Type"] == "LockRows")
+    locked = sum(
+        int(node["Actual Rows"] * node["Actual Loops"]) for node in nodes(plan) if node["Node Type"] == "LockRows"
+    )
     return (row[0] if row else 0), locked

@@ -125,6 +125,8 @@ class Model:
             row.revision = seen.revision
         elif seen.time is not None and in_range(seen.time, now) and (row.remote is None or seen.time > row.remote):
             row.remote = seen.time
+        if row.state is State.IN_PROGRESS:
+            row.retire_reason = None
         if row.state is State.RETIRED:
             row.state = State.DONE if row.settled else State.PENDING
             row.retire_reason, row.attempts, row.not_before = None, 0, now
@@ -191,22 +193,12 @@ class Model:
         row = self.targets.get(number)
         return row if row is not None and row.state is State.IN_PROGRESS and row.token == token else None
 
-    def end(  # noqa: C901 - one branch a way to end
-        self, row: Target, act: str, now: datetime, *, max_attempts: int, delay: timedelta = timedelta(0)
-    ) -> None:
+    def end(self, row: Target, act: str, now: datetime, *, max_attempts: int, delay: timedelta = timedelta(0)) -> None:
         """One claim ends by ``complete``, ``owe``, ``fail``, ``permanent``, ``defer``, ``release`` or ``expire``."""
         owed = row.owed
         given_back = act in {"defer", "release"}
-        if act == "defer":
-            state = State.DEFERRED
-        elif act == "release" or owed:
-            state = State.PENDING
-        elif act == "complete":
-            state = State.DONE
-        else:
-            spent = act == "permanent" or row.attempts >= max_attempts
-            state = State.FAILED if spent else State.PENDING
-        row.state = State.RETIRED if row.retire_reason else state
+        spent = act == "permanent" or row.attempts >= max_attempts
+        row.state = State.RETIRED if row.retire_reason else _after(act, owed=owed, spent=spent)
         row.lease_until = None
         if given_back:
             row.attempts -= 1
@@ -247,6 +239,17 @@ class Model:
         row.retire_reason = "test"
         if row.state is not State.IN_PROGRESS:
             row.state = State.RETIRED
+
+
+def _after(act: str, *, owed: bool, spent: bool) -> State:
+    """The state in which the end of a claim leaves a row that is not to be retired."""
+    if act == "defer":
+        return State.DEFERRED
+    if act == "release" or owed:
+        return State.PENDING
+    if act == "complete":
+        return State.DONE
+    return State.FAILED if spent else State.PENDING
 
 
 def in_range(time: datetime, now: datetime) -> bool:

@@ -2,7 +2,7 @@
 
 Each package of ``corpus.txt`` turns into bare repositories whose ``main`` holds one commit and one tag a release, with
 a maintenance branch off the middle one. Fake tokens are planted (made here from a seed, in nobody's use):
-so a scanner has something to find: some in a release that is still there, some only in history, some only on the side branch.
+so a scanner has something to find: some in a release that is still there, some only in history or on the side branch.
 
 Offline: ``make_corpus`` reads the source distributions from a folder; ``download`` fills it with pip beforehand.
 """

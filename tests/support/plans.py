@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, LiteralString, cast
+from typing import Any, cast
 
 import psycopg
 from psycopg import sql
@@ -16,8 +16,7 @@ def prepare(conn: Session, name: str, text: str) -> list[str]:
     """PREPARE a statement file under ``name``; returns its parameters in the order of the numbers they got."""
     order = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
     numbered = re.sub(r"%\((\w+)\)s", lambda match: f"${order.index(match[1]) + 1}", text).replace("%%", "%")
-    body = sql.SQL(cast("LiteralString", numbered.strip().rstrip(";")))
-    conn.execute(sql.SQL("PREPARE {} AS ").format(sql.Identifier(name)) + body)
+    conn.execute(f"PREPARE {name} AS {numbered.strip().rstrip(';')}".encode())
     return order
 
 
