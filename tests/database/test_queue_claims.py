@@ -189,7 +189,8 @@ def test_max_in_progress_holds_under_concurrency(database_url: str) -> None:
         made = source(setup, max_in_progress=7)
         admit(setup, made, [f"r{n}" for n in range(200)])
         setup.commit()
-    start, most = Barrier(6), []
+    start = Barrier(6)
+    most: list[int] = []
 
     def work() -> None:
         worker, water = new_worker(), LowWater()
@@ -211,7 +212,8 @@ def test_max_in_progress_holds_on_connections_without_a_transaction(database_url
         made = source(setup, max_in_progress=5)
         admit(setup, made, [f"r{n}" for n in range(100)])
         setup.commit()
-    start, most = Barrier(5), []
+    start = Barrier(5)
+    most: list[int] = []
 
     def work() -> None:
         worker = new_worker()
@@ -351,7 +353,7 @@ def test_workers_are_known_by_uuid_and_a_restart_is_another_worker(conn: Conn) -
 def test_no_plan_claims_more_than_asked_for(conn: Conn, plan: str) -> None:
     made = source(conn)
     admit(conn, made, [f"r{n:03}" for n in range(300)], now=day(1))
-    conn.execute(f"SET plan_cache_mode = {plan}")
+    conn.execute(f"SET plan_cache_mode = {plan}".encode())
     for off in ("hashjoin", "mergejoin", "material", "nestloop", "indexscan"):
         conn.execute(f"SET enable_{off} = off")
         assert len(take(conn, 5, now=day(2))) == 5, off

@@ -250,7 +250,8 @@ def test_t46_two_requeues_at_once_never_take_the_same_row(database_url: str) -> 
         finish(conn, take(conn, now=day(2)), now=day(2))
         observe(conn, made, [seen(name, day(3)) for name in names], now=day(3))
         conn.commit()
-    start, counts = Barrier(3), []
+    start = Barrier(3)
+    counts: list[int] = []
 
     def go() -> None:
         with psycopg.connect(database_url) as conn:
@@ -296,7 +297,7 @@ def test_t76_the_oldest_change_comes_first_then_the_id(conn: Conn) -> None:
     for number, names in ((3, "c"), (4, "ab"), (5, "d")):
         observe(conn, made, [seen(name, day(number)) for name in names], now=day(number))
     observe(conn, made, [seen("c", day(9))], now=day(9))  # a newer change does not push it back
-    order = []
+    order: list[int] = []
     for _ in range(4):
         assert requeue(conn, made, limit=1) == 1
         (claim,) = take(conn, now=day(21))
@@ -328,7 +329,7 @@ def test_t56_t57_updated_admissions_are_counted_apart_from_new_ones(conn: Conn) 
         "moved_count FROM source_cycles"
     ).fetchone()
     assert stored is not None
-    assert tuple(stored.values() if isinstance(stored, dict) else stored) == (4, 2, 2, 1, 1, 2)
+    assert tuple(stored) == (4, 2, 2, 1, 1, 2)
 
 
 def test_t59_yield_of_updated_scans_can_be_compared_with_new_ones(conn: Conn) -> None:

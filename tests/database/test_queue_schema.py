@@ -45,7 +45,7 @@ IMPOSSIBLE = [
 
 def test_impossible_combinations_are_refused(conn: Conn) -> None:
     admit(conn, source(conn), "a", now=day(1))
-    taken = []
+    taken: list[str] = []
     for assignment in IMPOSSIBLE:
         try:
             with conn.transaction():

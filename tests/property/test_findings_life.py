@@ -33,7 +33,7 @@ class Known:
     """What the model knows of one finding."""
 
     life: str = "open"
-    seen: dict[str, dict[str, bool]] = field(default_factory=dict)  # scanner: path: in head
+    seen: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])  # scanner: path: in head
     triage: str | None = None
     history: list[str] = field(default_factory=lambda: ["opened"])
 

@@ -15,8 +15,14 @@ from resweep.queue.findings_paths import parse
 from resweep.schema.errors import UsageFault
 
 names = st.text(alphabet="ab*?.é -+(", min_size=1, max_size=4)
+
+
+def _pattern(lead: str, parts: list[str], trail: str) -> str:
+    return lead + "/".join(parts) + trail
+
+
 patterns = st.builds(
-    lambda lead, parts, trail: lead + "/".join(parts) + trail,
+    _pattern,
     st.sampled_from(["", "/"]),
     st.lists(st.one_of(names, st.just("**")), min_size=1, max_size=4),
     st.sampled_from(["", "/"]),

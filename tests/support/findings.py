@@ -129,12 +129,16 @@ def key_of(text: str) -> UUID:
 
 def _first(cursor: Any) -> Any:
     """Row factory: the first column alone."""
-    return lambda values: values[0]
+
+    def first(values: Sequence[Any]) -> Any:
+        return values[0]
+
+    return first
 
 
 def _rows(conn: Connection[Any], query: str, *parameters: Any) -> list[Any]:
     with conn.cursor(row_factory=_plain) as cursor:
-        cursor.execute(query, parameters)
+        cursor.execute(query.encode(), parameters)
         return list(cursor.fetchall())
 
 

@@ -19,8 +19,8 @@ class GitServer:
     url: str = ""
     password: str | None = None  # basic authentication for everything when set
     status: int | None = None  # answer everything with this status
-    refs: Mapping[str, bytes] = field(default_factory=dict)  # path to a made-up protocol 0 advertisement
-    asked: list[str] = field(default_factory=list)
+    refs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])  # path to a made-up protocol 0 advertisement
+    asked: list[str] = field(default_factory=list[str])
 
 
 @contextmanager
@@ -35,8 +35,8 @@ def serve(root: Path) -> Generator[GitServer, None, None]:
         def do_POST(self) -> None:
             _answer(self, server, self.rfile.read(int(self.headers.get("Content-Length", "0"))))
 
-        def log_message(self, *args: object) -> None:
-            del args
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            del format, args
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.url = f"http://127.0.0.1:{http.server_port}"

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from psycopg import Connection
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, tuple_row
 
 from resweep.queue.intake import observe
 from resweep.queue.leases import claim
@@ -68,14 +68,14 @@ def admit(
 
 def target_id(conn: Conn, name: str, source_id: int | None = None) -> int:
     """The id of the target of this name."""
-    with conn.cursor() as cursor:
+    with conn.cursor(row_factory=tuple_row) as cursor:
         cursor.execute(
             "SELECT id FROM target WHERE normalized_target = %s AND (%s::int IS NULL OR source_id = %s)",
             (name, source_id, source_id),
         )
         found = cursor.fetchone()
     assert found is not None, name
-    return int(next(iter(found.values())) if isinstance(found, dict) else found[0])
+    return int(found[0])
 
 
 def row(conn: Conn, target: int | str) -> dict[str, Any]:

@@ -417,7 +417,7 @@ def test_processes_and_pushes_at_once_never_share_an_entry(repo: Repo, tmp_path:
     for worker in workers:
         worker.join(60)
         assert worker.exitcode == 0
-    found = []
+    found: list[str] = []
     while not failures.empty():
         found.append(failures.get())
     assert found == []

@@ -188,10 +188,11 @@ def test_the_callers_event_ends_it(guard: Guard) -> None:
 
 def test_many_threads_share_one_guardian(guard: Guard) -> None:
     codes: list[int] = []
-    threads = [
-        threading.Thread(target=lambda n=n: codes.append(run(guard, "sh", "-c", f"sleep 0.2; exit {n}").exit_code))
-        for n in range(12)
-    ]
+
+    def note(n: int) -> None:
+        codes.append(run(guard, "sh", "-c", f"sleep 0.2; exit {n}").exit_code)
+
+    threads = [threading.Thread(target=note, args=(n,)) for n in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -215,13 +215,12 @@ def scanner(script: str, **changes: Any) -> CommandScanner:
 
 
 def read(guard: Guard, made: CommandScanner, tmp_path: Path, **limits: Any) -> Reading:
+    values: dict[str, Any] = {"seconds": 20.0, **limits}
     made.prepare(guard)
     checkout = tmp_path / "tree"
     checkout.mkdir(exist_ok=True)
     with guard.work_folder() as work:
-        job = ScanJob(
-            repository=checkout, checkout=checkout, since=None, work=work, limits=Limits(**{"seconds": 20.0, **limits})
-        )
+        job = ScanJob(repository=checkout, checkout=checkout, since=None, work=work, limits=Limits(**values))
         return made.scan(guard, job)
 
 
