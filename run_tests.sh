@@ -12,8 +12,9 @@ python=$(sh "$root/deploy/prepare.sh" dev)
 unset PYTHONHOME
 cd "$root"
 
-# Two processes: the tests share a server and run real scanners, more would only wait for the same cores.
-parallel="-n 2 --dist worksteal"
+# Two processes: the tests share a server and run real scanners, more would only wait for the same cores. Tests that
+# name one group run one after the other.
+parallel="-n 2 --dist loadgroup"
 
 if [ "${1:-}" = --everything ]; then
     shift
