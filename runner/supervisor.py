@@ -140,7 +140,7 @@ class Supervisor:
             try:
                 urls = stack.enter_context(serve(self._configuration, metrics=self.metrics, database=store.database))
             except AddressTaken as taken:
-                # Nobody chose this address: another runtime on this machine has it, and serves the same database or not.
+                # Nobody chose this address: another runtime on this machine has it.
                 if ("web", "listen") in self._configuration.origins:
                     raise
                 self.tell(Noted(level="warning", code="no_web", message=f"{taken}; going on without pages"))
