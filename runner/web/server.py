@@ -30,7 +30,9 @@ class AddressTaken(ConfigFault):
 
 
 @contextmanager
-def serve(configuration: Configuration, *, metrics: Metrics, database: Database) -> Generator[tuple[str, ...], None, None]:
+def serve(
+    configuration: Configuration, *, metrics: Metrics, database: Database
+) -> Generator[tuple[str, ...], None, None]:
     """Serve pages and metrics on the configured addresses; gives their URLs. Raises ``ConfigFault``, ``OSError``."""
     web = configuration.settings.web.listen
     apart = configuration.settings.metrics.listen

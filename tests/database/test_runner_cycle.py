@@ -249,7 +249,9 @@ def test_a_cycle_whose_row_was_ended_by_somebody_writes_nothing_more(world: Worl
 
         def walk(self, limits: Any) -> Any:
             yield from self._adapter.walk(limits)
-            self._database.run(lambda conn: conn.execute("UPDATE source_cycles SET status = 'failed', finished_at = now()"))
+            self._database.run(
+                lambda conn: conn.execute("UPDATE source_cycles SET status = 'failed', finished_at = now()")
+            )
 
     source = world.source()
     fenced = ActiveSource(config=source.config, source_id=source.source_id, adapter=Ending(source, world.database))  # type: ignore[arg-type]

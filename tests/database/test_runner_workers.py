@@ -125,9 +125,7 @@ def rows(conn: Conn) -> dict[State, int]:
     return found
 
 
-def test_every_target_is_worked_on_once_with_never_more_than_the_slots(
-    conn: Conn, run: Any, heard: Heard
-) -> None:
+def test_every_target_is_worked_on_once_with_never_more_than_the_slots(conn: Conn, run: Any, heard: Heard) -> None:
     fill(conn, 25)
     work = Scripted(lambda _claim, _cancel: time.sleep(0.02))
     with run(work, slots=3) as pool:
@@ -210,7 +208,9 @@ def test_promise_5_a_worker_that_cannot_renew_stops_its_scanner_before_its_lease
         with conn.transaction():
             # Whoever holds the row keeps every renewal waiting, as a database that hangs does.
             conn.execute("SELECT FROM target_hot FOR UPDATE")
-            expires = conn.execute("SELECT extract(epoch FROM lease_expires_at - clock_timestamp()) FROM target_hot").fetchone()
+            expires = conn.execute(
+                "SELECT extract(epoch FROM lease_expires_at - clock_timestamp()) FROM target_hot"
+            ).fetchone()
             assert expires is not None
             ends = time.monotonic() + float(expires[0])
             lost = heard.wait(LeaseWasLost, seconds=20)[0]

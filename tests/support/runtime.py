@@ -87,9 +87,7 @@ class Deployment:
             running.process.wait(30)
 
 
-def _start(
-    command: list[str], environment: Mapping[str, str], cwd: Path, log: TextIO
-) -> "subprocess.Popen[bytes]":
+def _start(command: list[str], environment: Mapping[str, str], cwd: Path, log: TextIO) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
     )
