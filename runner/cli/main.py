@@ -78,7 +78,7 @@ def unknown_command(name: str, known: Any) -> str:
 
     close = get_close_matches(name, list(known), n=1)
     hint = f"did you mean {close[0]}?" if close else "`resweep --help` lists them"
-    return f"there is no command {display(name, 60)!r}; {hint}"
+    return f"there is no command '{display(name, 60)}'; {hint}"
 
 
 @click.group(
@@ -118,6 +118,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         )
     except click.exceptions.Exit as end:
         return end.exit_code
+    except SystemExit as end:  # click's own answer to a reader that went away, and the end of a completion
+        gone = type(sys.stdout).__name__ == "PacifyFlushWrapper"
+        return GOOD if gone else end.code if isinstance(end.code, int) else ERROR
     except click.Abort:
         click.echo("interrupted", err=True)
         return INTERRUPTED
