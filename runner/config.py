@@ -114,7 +114,7 @@ def load(
     cwd: Path,
     overrides: Mapping[Key, tuple[Any, str]] | None = None,
 ) -> Configuration:
-    """Read the file (``path``, else ``RESWEEP_CONFIG``, else ``resweep.toml`` in ``cwd`` if there is one), then the rest.
+    """Read the file (``path``, else ``RESWEEP_CONFIG``, else ``resweep.toml`` in ``cwd`` if there), then the rest.
 
     ``overrides`` are options of a command: key to (value, origin). Raises ``ConfigFault`` that lists everything wrong.
     """
@@ -167,8 +167,8 @@ def _is_table(value: Any) -> bool:
 
 def _bad_names(names: Mapping[str, Iterable[str]], file: TomlFile | None) -> list[str]:
     return [
-        f"{file.where((section, name)) if file else section}: {section}.{name!r} is no name: letters, digits, '.', '_' and "
-        "'-', at most 63, beginning with a letter or digit"
+        f"{file.where((section, name)) if file else section}: {section}.{name!r} is no name: letters, digits, '.', '_' "
+        "and '-', at most 63, beginning with a letter or digit"
         for section, chosen in names.items()
         for name in chosen
         if not NAME.match(name)
@@ -178,7 +178,7 @@ def _bad_names(names: Mapping[str, Iterable[str]], file: TomlFile | None) -> lis
 def _sources_of(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:
     """Sources that only the environment names: those of which ``…__KIND`` is set."""
     prefix, suffix = f"{PREFIX}SOURCES__", "__KIND"
-    taken = {name for name in variables({"sources": known})}
+    taken = set(variables({"sources": known}))
     found = []
     for name in environ:
         if name.startswith(prefix) and name.endswith(suffix) and name not in taken:
@@ -286,11 +286,9 @@ def _contradictions(settings: Settings, origins: Mapping[Key, str]) -> list[str]
         given = [name for name in (stem, f"{stem}_env", f"{stem}_file") if getattr(database, name) is not None]
         if len(given) > 1:
             faults.append(f"database.{given[0]} and database.{given[1]} are both set; keep one of them")
-    if database.direct_url or database.direct_url_env or database.direct_url_file:
-        if not (database.url or database.url_env or database.url_file):
-            faults.append(
-                "database.direct_url is set without database.url; set both, or neither for the embedded server"
-            )
+    direct = database.direct_url or database.direct_url_env or database.direct_url_file
+    if direct and not (database.url or database.url_env or database.url_file):
+        faults.append("database.direct_url is set without database.url; set both, or neither for the embedded server")
     for name, tenant in settings.tenants.items():
         if tenant.webhook_secret_env and tenant.webhook_secret_file:
             faults.append(f"tenants.{name}: webhook_secret_env and webhook_secret_file are both set; keep one of them")
@@ -303,8 +301,8 @@ def _contradictions(settings: Settings, origins: Mapping[Key, str]) -> list[str]
             if listen and not is_loopback(listen):
                 where = origins.get((section, "listen"), "default")
                 faults.append(
-                    f"{where}: {section}.listen = {listen!r} can be reached from other machines and nobody has to log in; "
-                    "set web.viewer_token_file and web.operator_token_file, or listen on 127.0.0.1"
+                    f"{where}: {section}.listen = {listen!r} can be reached from other machines and nobody has to log "
+                    "in; set web.viewer_token_file and web.operator_token_file, or listen on 127.0.0.1"
                 )
     if (
         settings.web.require_login

@@ -105,7 +105,7 @@ def _explain(path: Path, text: str, said: str) -> str:
     return f"{path}:{line}: {what} (column {column}, in: {masked}){hint}"
 
 
-def _key_lines(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
+def _key_lines(text: str) -> Iterator[tuple[tuple[str, ...], int]]:  # noqa: C901 - one branch a kind of line
     """Give each key and table with its line; the first line wins. The text is known to be valid TOML."""
     table: tuple[str, ...] = ()
     inside: str | None = None  # the quotes of a string over several lines

@@ -85,7 +85,7 @@ class Cycle:
         self._stopping = stopping
 
     def run(self, trigger: str, *, by_hand: bool = False, admit_updates: bool = True) -> CycleEnded:
-        """One cycle. ``by_hand``: a person asked, so a backlog does not keep it back; no update is admitted when told so.
+        """One cycle. ``by_hand``: a person asked, so a backlog does not keep it back; no update is admitted if told so.
 
         A provider's fault ends it as ``partial`` or ``failed`` and is counted on the source; nothing is removed then.
         Raises ``DatabaseUnavailable`` and what the database raises.
@@ -258,7 +258,7 @@ class Cycle:
         elif status == "success":
             queue_sources.note_success(direct, self._source.source_id)
 
-    def _ended(
+    def _ended(  # noqa: PLR0913, PLR0917 - one argument a column
         self,
         began: float,
         cycle_id: int | None,

@@ -24,7 +24,7 @@ def housekeep(database: Database, cache: CheckoutCache, keep: RetentionSettings,
             "history": _purge(database, keep.history_days, _history),
             "cycles": _purge(database, keep.cycles_days, _cycles),
             "audit": _purge(database, keep.audit_days, _audit),
-            "workers": database.run(lambda conn: retention.forget_workers(conn)),
+            "workers": database.run(retention.forget_workers),
             "cache_bytes": cache.trim(),
         }
     except Exception as error:

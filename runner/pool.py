@@ -17,7 +17,7 @@ from .wiring import ActiveSource, Scanning, identity
 from .workers import PoolSettings, WorkerPool
 
 
-def make_pool(
+def make_pool(  # noqa: PLR0913 - what a pool is made of
     configuration: Configuration,
     database: Database,
     scanning: Scanning,

@@ -1,6 +1,6 @@
-"""What a person sees while it works: lines for what is worth one, and one line of progress with the time that remains.
+"""What a person sees while it works: lines for what is worth one, one line of progress with the time that remains.
 
-Only on a terminal; in a pipe ``log.py`` writes lines. Everything foreign passes ``display`` and is never read as markup.
+Only on a terminal; in a pipe ``log.py`` writes lines. Everything foreign passes ``display``, never read as markup.
 """
 
 import shutil

@@ -141,7 +141,7 @@ class Settler:
             try:
                 answers = self._database.run(lambda conn: self._hand_in(conn, part), attempts=1)
                 if unsure:
-                    answers = self._database.run(lambda conn: _look_up(conn, part, answers), attempts=2)
+                    answers = self._database.run(lambda conn: _look_up(conn, part, answers), attempts=2)  # noqa: B023 - called at once
             except Exception as error:
                 if not retryable(error) or (self._stopping.is_set() and tries >= len(_PAUSES)):
                     raise

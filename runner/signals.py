@@ -3,7 +3,7 @@
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from .supervisor import Stop
 
@@ -19,7 +19,7 @@ class Signals:
         self.interrupted = False  # by SIGINT: exit code 130
         self.terminated = False  # by SIGTERM or the timer: exit code 0
 
-    def __enter__(self) -> "Signals":
+    def __enter__(self) -> Self:
         """Take the signals; only the main thread may."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._arrived)

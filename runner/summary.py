@@ -166,7 +166,8 @@ def summarise(
 def _trouble(event: CycleEnded) -> str:
     """What was wrong with a cycle, in one sentence; single targets are listed by themselves."""
     if event.fault_count:
-        return f"{event.fault_count} of {event.fetched} entries have problems (first: {event.faults[0][0]}, {event.reason})"
+        first = event.faults[0][0]
+        return f"{event.fault_count} of {event.fetched} entries have problems (first: {first}, {event.reason})"
     return f"{event.status}: {event.message or event.reason}"
 
 

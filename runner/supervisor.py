@@ -264,7 +264,7 @@ class _Ready:
                 Pass(
                     name="abandoned",
                     interval_seconds=_ABANDONED_SECONDS,
-                    run=lambda _: database.run(lambda conn: cycles.reap_abandoned(conn)) is not None,
+                    run=lambda _: database.run(cycles.reap_abandoned) is not None,
                 ),
                 Pass(
                     name="housekeeping",

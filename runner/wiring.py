@@ -94,8 +94,8 @@ def open_store(
 ) -> Generator[Store, None, None]:
     """Reach the database, starting the embedded one where none is given.
 
-    ``schema``: ``apply`` brings it up to date, ``check`` refuses another one (the embedded one is brought up to date: it
-    is ours), ``none`` looks at nothing. Raises ``DatabaseUnavailable``, ``SchemaMismatch``, ``ConfigFault``.
+    ``schema``: ``apply`` brings it up to date, ``check`` refuses another one (the embedded one is brought up to date:
+    it is ours), ``none`` looks at nothing. Raises ``DatabaseUnavailable``, ``SchemaMismatch``, ``ConfigFault``.
     """
     url = configuration.database_url()
     direct = configuration.direct_url()
@@ -197,8 +197,8 @@ def settle_key(database: Database, key: FindingsKey, configuration: Configuratio
     fact = database.run(lambda conn: facts.settle(conn, facts.FINDINGS_KEY, key.check_value, by=me))
     if fact.value != key.check_value:
         raise ConfigFault(
-            f"findings.key_file {key_file(configuration)} is another key than the one this database was first used with "
-            f"(by {fact.written_by}, {fact.written_at:%Y-%m-%d}); copy that machine's key file here, with mode 0600"
+            f"findings.key_file {key_file(configuration)} is another key than the one this database was first "
+            f"used with (by {fact.written_by}, {fact.written_at:%Y-%m-%d}); copy that machine's key file here, mode 0600"
         )
 
 

@@ -324,7 +324,7 @@ class WorkerPool:
             self._tell(LeaseWasLost(claim=held.claim, why="taken"))
 
     def _watch(self) -> None:
-        """Stop scanners whose lease could not be renewed for two thirds of its length, by this machine's clock alone."""
+        """Stop scanners whose lease was not renewed for two thirds of its length, by this machine's clock alone."""
         limit = self._settings.lease.total_seconds() * _WATCHDOG_SHARE
         tick = min(0.25, limit / 10)
         while not self._closed.wait(tick):

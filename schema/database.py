@@ -35,7 +35,8 @@ _CLOSED_WORDS = ("connection is closed", "connection is lost", "server closed th
 def statement(package: str, name: str) -> LiteralString:
     """Return the text of the statement file ``name`` (without ``.sql``) of a package such as ``resweep.queue.sql``."""
     # Package data is as literal as the code beside it; psycopg takes nothing less for a query.
-    return cast("LiteralString", files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8"))
+    text = files(package).joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    return cast("LiteralString", text)  # type: ignore[redundant-cast] # mypy knows no literal strings
 
 
 def retryable(error: BaseException) -> bool:
@@ -205,16 +206,16 @@ def pooled_by_transaction(conninfo: str) -> bool:
     ):
         try:
             conn.execute("SET lock_timeout = '4321ms'")
-            seen: set[object] = set()
+            seen: set[tuple[Any, ...]] = set()
             for _ in range(3):
                 other.execute("BEGIN")  # keeps one backend busy, so that the pooler must hand out another
                 row = conn.execute("SELECT pg_backend_pid(), current_setting('lock_timeout')").fetchone()
-                seen.add(row)
+                seen.add(tuple(row or ()))
                 other.execute("ROLLBACK")
                 other.execute("SELECT 1")
-            settings = {setting for row in seen if row is not None for setting in (row[1],)}
+            settings = {row[1] for row in seen if row}
             held = conn.info.backend_pid
-            real = {row[0] for row in seen if row is not None}
+            real = {row[0] for row in seen if row}
         except errors.ProtocolViolation:
             return True
         return len(seen) > 1 or settings != {"4321ms"} or (held != 0 and real != {held})

@@ -27,7 +27,7 @@ from .up import command_line_sources
 @config_option
 @json_option
 def discover(*, names: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Run one discovery cycle now for sources (all that are enabled, or those named); a backlog does not hold it back."""
+    """Run one discovery cycle now for sources (all enabled ones, or those named); a backlog does not hold it back."""
     settings = configuration()
     chosen = choose(names, settings)
     if dry_run:

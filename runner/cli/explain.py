@@ -9,7 +9,7 @@ from ...queue import census
 from ...queue.census import Past, Why
 from ...schema.text import display
 from .frame import config_option, json_option, print_document, transaction
-from .paint import BAD, GOOD, STRONG, WARN, count, duration, moment, paint, table
+from .paint import BAD, GOOD, STRONG, WARN, count, duration, moment, paint, table, yet
 from .targets import one
 
 _COLOURS = {
@@ -112,11 +112,12 @@ def sentence(why: Why, now: datetime) -> str:  # noqa: C901, PLR0911 - one branc
     match why.code:
         case "covered":
             again = f" It is looked at once more {at}, after the provider's blind window." if why.next_at else ""
-            return f"Everything that is known of it was covered {moment(row.completed_at, now)}; it is scanned again when it changes.{again}"
+            covered = moment(row.completed_at, now)
+            return f"Everything that is known of it was covered {covered}; it is scanned again when it changes.{again}"
         case "changed_waiting":
             return (
-                f"It changed {moment(row.changed_at, now)}, after its last scan, and waits for the cap of its source's next "
-                "cycle; `resweep queue requeue` asks for it at once."
+                f"It changed {moment(row.changed_at, now)}, after its last scan, and waits for the cap of its source's "
+                "next cycle; `resweep queue requeue` asks for it at once."
             )
         case "waiting":
             before = (
@@ -125,20 +126,25 @@ def sentence(why: Why, now: datetime) -> str:  # noqa: C901, PLR0911 - one branc
                 else f"{count(why.ahead, 'target')} of its source are before it"
             )
             more = "+" if (why.ahead or 0) >= 10_000 else ""  # noqa: PLR2004 - counted up to there
-            return f"It waits for a free worker, because it is {_because(why)}. {before}{more}. Is a runtime or `resweep work` running?"
+            last = f" Its last attempt ({row.attempts}) ended with {row.last_error_code}." if row.attempts else ""
+            return (
+                f"It waits for a free worker, because it is {_because(why)}.{last} {before}{more}. "
+                "Is a runtime or `resweep work` running?"
+            )
         case "backing_off":
             return f"Attempt {row.attempts} ended with {row.last_error_code or 'no result'}; it is tried again {at}."
         case "deferred":
             return f"It was put off by a rule ({row.deferred_reason}) and is tried again {at}; no attempt was counted."
         case "scanning":
-            return f"A worker scans it since {moment(row.scan_started_at, now)} (attempt {row.attempts}); its lease is renewed."
+            began = moment(row.scan_started_at, now)
+            return f"A worker scans it since {began} (attempt {row.attempts}); its lease is renewed."
         case "lease_expired":
             return "Its worker has not renewed its lease and is taken for dead; the next sweep hands it out again."
         case "source_paused":
-            until = f"until {at}" if why.next_at else "until somebody resumes it"
+            until = f"for {yet(why.next_at, now)}" if why.next_at else "until somebody resumes it"
             return f"Its source {row.source} is paused {until}; `resweep sources list` says why."
         case "reserved":
-            return f"It is held by {row.reserved_by} until {moment(row.reserved_until, now)}; nothing claims it before."
+            return f"It is held by {row.reserved_by} for {yet(row.reserved_until, now)}; nothing claims it before."
         case "failed":
             return (
                 f"It failed for good: {row.last_error_code}: {row.last_error}. It is not tried again by itself; "

@@ -116,6 +116,11 @@ def moment(at: datetime | None, now: datetime) -> str:
     return f"in {duration(away)}" if away > 0 else f"{duration(-away)} ago"
 
 
+def yet(at: datetime | None, now: datetime) -> str:
+    """How long until a time: ``another 5m``."""
+    return f"another {duration(max(0.0, (at - now).total_seconds()))}" if at is not None else ""
+
+
 def plain(value: Any) -> Any:
     """A record's value as JSON has it: times in ISO 8601, durations in seconds, bytes in hex."""
     if isinstance(value, datetime):

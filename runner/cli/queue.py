@@ -313,7 +313,7 @@ def stats_command(*, period: timedelta, as_json: bool) -> None:
     )
 
 
-def _change(
+def _change(  # noqa: PLR0913 - what the commands share, each named at its call
     act: str,
     names: Sequence[str],
     options: dict[str, Any],

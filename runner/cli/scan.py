@@ -197,7 +197,7 @@ def _request(
 
 
 def _known(conn: Connection, names: Sequence[str], sources: Sequence[str]) -> dict[str, Row]:
-    """Rows that have these targets already: of the first of ``sources``, configured ones before those of other specs."""
+    """Rows that have these targets already: of the first of ``sources``, configured ones before those of specs."""
     order = {source: place for place, source in enumerate(sources)}
     found: dict[str, Row] = {}
     for name in names:
@@ -236,7 +236,7 @@ def _await(database: Database, ids: Sequence[int], stop: threading.Event, timeou
 
 
 def _settled(row: Row | None) -> bool:
-    """Done with no request owed, or nothing that comes of itself soon: failed, put off, or backing off after a failure."""
+    """Done with no request owed, or nothing that comes of itself soon: failed, put off, backing off after a failure."""
     if row is None:
         return True
     if row.state in _SETTLED and not (row.state is State.DONE and row.request_owed):

@@ -16,7 +16,7 @@ from ..config_sources import SourceConfig
 from .discover import choose
 from .frame import DURATION, config_option, configuration, json_option, opened, print_json, somebody
 from .main import GOOD, PARTIAL, worst
-from .paint import BAD, DIM, WARN, count, moment, paint, say, table
+from .paint import BAD, DIM, WARN, count, paint, say, table, yet
 from .paint import GOOD as GREEN
 from .targets import source_id
 
@@ -101,7 +101,9 @@ def _note(row: SourceRow | None, now: datetime) -> str:
     if row is None:
         return "not started yet"
     if row.paused:
-        until = f"until {moment(row.paused_until, now)}" if row.paused_until else "until it is resumed"
+        until = f"for {yet(row.paused_until, now)}" if row.paused_until else "until it is resumed"
+        if row.paused_by == "faults":
+            return f"{until}: {row.last_fault_code}: {row.last_fault}"
         return f"{until}: {row.pause_reason} ({row.paused_by})"
     if row.fault_streak:
         return f"{count(row.fault_streak, 'fault')} in a row: {row.last_fault_code}: {row.last_fault}"

@@ -42,7 +42,7 @@ def filters(command: Command) -> Command:
     return command
 
 
-def chosen(
+def chosen(  # noqa: PLR0913 - one argument a filter
     conn: Connection,
     *,
     states: Sequence[str] = (),

@@ -92,7 +92,7 @@ class CheckoutCache:
         ``not_visible`` when its path does not exist here (release the claim), ``busy`` when another worker holds the
         entry for too long, ``broken``, ``not_found``, ``unreadable``, ``too_large``, ``time_limit``, ``too_many_refs``.
         """
-        if gitaddress.is_local(address) and not os.path.isdir(gitaddress.local_path(address)):
+        if gitaddress.is_local(address) and not Path(gitaddress.local_path(address)).is_dir():
             message = f"{display(address)} does not exist on this machine (moved, removed or not mounted)"
             raise TargetFault("not_visible", message)
         access = access or Access(protocols=gitaddress.protocols(address))

@@ -1,7 +1,6 @@
 """What there is to read in a held copy: all of it, or what came since the covered tips; and the base of a range."""
 
 import hashlib
-import os
 import re
 import secrets
 import zlib
@@ -108,7 +107,7 @@ def _write_object(objects: Path, kind: bytes, body: bytes, *, digits: int) -> st
         path.parent.mkdir(exist_ok=True)
         fresh = path.parent / f"tmp_obj_{secrets.token_hex(6)}"
         fresh.write_bytes(zlib.compress(content))
-        os.chmod(fresh, 0o444)
+        fresh.chmod(0o444)
         fresh.replace(path)
     return name
 

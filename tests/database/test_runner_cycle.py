@@ -49,7 +49,7 @@ class World:
         adapter = make_adapter(self.configuration, config, self._git, SystemClock())
         return ActiveSource(config=config, source_id=source_id, adapter=adapter)
 
-    def cycle(self, by_hand: bool = False, trigger: str = "schedule", **settings: Any) -> CycleEnded:
+    def cycle(self, *, by_hand: bool = False, trigger: str = "schedule", **settings: Any) -> CycleEnded:
         cycle = Cycle(self.source(**settings), database=self.database, clock=SystemClock())
         return cycle.run(trigger, by_hand=by_hand)
 

@@ -1,4 +1,4 @@
-"""The worker pool on a real database: slots, leases kept and lost, an orderly end, outages (product.md, promises 3-9)."""
+"""The worker pool on a real database: slots, leases kept and lost, an orderly end, outages (promises 3 to 9)."""
 
 import threading
 import time
@@ -41,6 +41,7 @@ class Scripted:
         self.seen: list[Claim] = []
 
     def run(self, claim: Claim, coverage: Sequence[Coverage], cancel: threading.Event) -> Verdict:
+        del coverage
         with self._lock:
             self.now += 1
             self.most = max(self.most, self.now)
@@ -156,7 +157,7 @@ def test_promise_5_a_healthy_long_scan_keeps_its_lease(conn: Conn, run: Any, dat
     with run(work, lease=2.0):
         until(lambda: bool(work.seen))
         for _ in range(12):  # the reaper looks all the time, and never finds anything
-            assert database.run(lambda c: leases.reap(c)).leases == 0
+            assert database.run(leases.reap).leases == 0
             time.sleep(0.5)
         ended = heard.wait(ScanEnded)[0]
     assert ended.accepted
@@ -376,8 +377,7 @@ def test_a_request_during_the_scan_leads_to_exactly_one_more(conn: Conn, run: An
 def test_the_limit_over_all_processes_holds(conn: Conn, run: Any) -> None:
     fill(conn, 12)
     work = Scripted(lambda _claim, _cancel: time.sleep(0.05))
-    with run(work, slots=4, max_in_progress=2) as one:
-        with run(work, slots=4, max_in_progress=2) as two:
-            until(lambda: one.quiet and two.quiet)
+    with run(work, slots=4, max_in_progress=2) as one, run(work, slots=4, max_in_progress=2) as two:
+        until(lambda: one.quiet and two.quiet)
     assert rows(conn) == {State.DONE: 12}
     assert work.most <= 2

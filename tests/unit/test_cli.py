@@ -28,7 +28,9 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_command_that_help_lists_can_be_loaded_and_says_what_help_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_that_help_lists_can_be_loaded_and_says_what_help_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(["--help"]) == 0
     shown = capsys.readouterr().out
     for name, (module, attribute, words) in COMMANDS.items():
@@ -131,7 +133,16 @@ def test_the_precedence_of_exit_codes_is_130_2_1_10_3(codes: list[int], code: in
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("75s", 75), ("5m", 300), ("2h", 7200), ("1h30m", 5400), ("1.5m", 90), ("90", 90), ("3d", 259_200), ("250ms", 0.25)],
+    [
+        ("75s", 75),
+        ("5m", 300),
+        ("2h", 7200),
+        ("1h30m", 5400),
+        ("1.5m", 90),
+        ("90", 90),
+        ("3d", 259_200),
+        ("250ms", 0.25),
+    ],
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
     assert DURATION.convert(text, None, None) == timedelta(seconds=seconds)
@@ -220,7 +231,10 @@ def test_a_reader_that_goes_away_is_no_error(alone: Path) -> None:
         check=False,
     )
     assert done.stdout.splitlines()[-1] == "0"
-    assert done.stderr.replace("no configuration file: resweep.toml in this folder, --config or RESWEEP_CONFIG\n", "") == ""
+    assert (
+        done.stderr.replace("no configuration file: resweep.toml in this folder, --config or RESWEEP_CONFIG\n", "")
+        == ""
+    )
 
 
 def test_config_show_tells_value_origin_and_variable_and_masks(
