@@ -119,7 +119,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except SystemExit as end:  # click's own answer to a reader that went away, and the end of a completion
-        gone = type(sys.stdout).__name__ == "PacifyFlushWrapper"
+        gone = type(sys.stdout).__name__.endswith("PacifyFlushWrapper")
         return GOOD if gone else end.code if isinstance(end.code, int) else ERROR
     except click.Abort:
         click.echo("interrupted", err=True)

@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from resweep.queue import census, leases
 from resweep.queue.census import Filter
@@ -93,7 +94,9 @@ def heard() -> Heard:
 @pytest.fixture
 def run(database: Database, heard: Heard) -> Callable[..., Any]:
     @contextmanager
-    def running(work: Scripted, *, slots: int = 2, lease: float = 8.0, **settings: Any) -> Iterator[WorkerPool]:
+    def running(
+        work: Scripted, *, slots: int = 2, lease: float = 8.0, **settings: Any
+    ) -> Generator[WorkerPool, None, None]:
         pool = WorkerPool(
             database,
             work,
@@ -324,15 +327,15 @@ def test_promise_9_results_outlive_an_outage_of_the_database(run: Any, heard: He
     scripted = Scripted(work)
     with run(scripted, lease=30.0) as pool:
         until(lambda: bool(scripted.seen))
-        server = psycopg.conninfo.make_conninfo(database.conninfo, dbname="postgres", options="")
+        server = make_conninfo(database.conninfo, dbname="postgres", options="")
         with psycopg.connect(server, autocommit=True) as admin:
-            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'.encode())
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
             gate.set()
             heard.wait(DatabaseAway, seconds=40)
             time.sleep(1.0)
             assert heard.of(ScanEnded) == []
-            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true'.encode())
         ended = heard.wait(ScanEnded, seconds=60)[0]
         assert ended.accepted
         heard.wait(DatabaseBack, seconds=60)
