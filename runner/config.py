@@ -179,7 +179,7 @@ def _sources_of(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:
     """Sources that only the environment names: those of which ``…__KIND`` is set."""
     prefix, suffix = f"{PREFIX}SOURCES__", "__KIND"
     taken = set(variables({"sources": known}))
-    found = []
+    found: list[str] = []
     for name in environ:
         if name.startswith(prefix) and name.endswith(suffix) and name not in taken:
             chosen = name[len(prefix) : -len(suffix)].lower()
@@ -245,7 +245,7 @@ def _has(values: Mapping[str, Any], key: Key) -> bool:
 
 def _explained(error: ValidationError, origins: Mapping[Key, str], file: TomlFile | None) -> list[str]:
     """One sentence a fault: where, which key, what is wrong, what to write."""
-    faults = []
+    faults: list[str] = []
     for each in error.errors(include_url=False, include_context=False):
         place = tuple(str(part) for part in each["loc"])
         key = _key_of(place)
@@ -280,7 +280,7 @@ def _value(key: Key, value: Any) -> str:
 
 def _contradictions(settings: Settings, origins: Mapping[Key, str]) -> list[str]:
     """Keys that are right by themselves and wrong together."""
-    faults = []
+    faults: list[str] = []
     database = settings.database
     for stem in ("url", "direct_url"):
         given = [name for name in (stem, f"{stem}_env", f"{stem}_file") if getattr(database, name) is not None]
@@ -325,7 +325,7 @@ def is_loopback(listen: str) -> bool:
 
 
 def _resolved(settings: Settings, origins: dict[Key, str], folder: Path, faults: list[str]) -> tuple[SourceConfig, ...]:
-    sources = []
+    sources: list[SourceConfig] = []
     for name in sorted(settings.sources):
         given = settings.sources[name]
         try:

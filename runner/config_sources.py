@@ -143,7 +143,7 @@ def _decide(
         "interval_seconds": _interval(kind, specs),
         "updated_rescan_cooldown_seconds": _GITLAB_COOLDOWN_SECONDS if kind == "gitlab" else _COOLDOWN_SECONDS,
     }
-    inherited = set()
+    inherited: set[str] = set()
     for key in values:
         own = getattr(given, key) if given is not None else None
         shared = getattr(defaults, key)

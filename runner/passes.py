@@ -59,7 +59,7 @@ class Passes:
     def run_once(self) -> list[str]:
         """Start what is due now; gives the names."""
         now = self._clock.monotonic()
-        begun = []
+        begun: list[str] = []
         for each in self._passes:
             if each.running is not None and not each.running.done():
                 continue

@@ -212,7 +212,7 @@ def _all(endings: Sequence[object], kind: type[E]) -> list[E]:
 
 def _look_up(conn: Connection, part: Sequence[Ended], answers: Sequence[Settled]) -> list[Settled]:
     """After an answer was lost: what the history has under our token was taken in the first time."""
-    found = []
+    found: list[Settled] = []
     for ended, answer in zip(part, answers, strict=True):
         if not answer.accepted:
             past = census.history(conn, answer.target_id, limit=1, before=answer.lease_token + 1)

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -130,8 +130,9 @@ def summarise(
     rows = census.listing(conn, Filter(states=(*_WAITS, *_TROUBLE), sources=ids), limit=_SHOWN).rows
     left = tuple(_left(conn, row) for row in rows)
     open_filter = FindingFilter(sources=names or None)
-    counts = findings_reads.count_findings(conn, open_filter) if names else {}
-    new = findings_reads.count_findings(conn, FindingFilter(sources=names or None, since=since)) if names else {}
+    nothing: Mapping[tuple[str, str], int] = {}
+    counts = findings_reads.count_findings(conn, open_filter) if names else nothing
+    new = findings_reads.count_findings(conn, FindingFilter(sources=names or None, since=since)) if names else nothing
     by_severity: Counter[str] = Counter()
     for (_, severity), number in counts.items():
         by_severity[severity] += number

@@ -334,7 +334,7 @@ class _Ready:
         for round_ in range(_MOST_ROUNDS):
             if not due or supervisor.stop.asked.is_set():
                 break
-            again = []
+            again: list[ActiveSource] = []
             for source in due:
                 if supervisor.stop.asked.is_set():
                     break

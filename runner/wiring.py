@@ -197,8 +197,8 @@ def settle_key(database: Database, key: FindingsKey, configuration: Configuratio
     fact = database.run(lambda conn: facts.settle(conn, facts.FINDINGS_KEY, key.check_value, by=me))
     if fact.value != key.check_value:
         raise ConfigFault(
-            f"findings.key_file {key_file(configuration)} is another key than the one this database was first "
-            f"used with (by {fact.written_by}, {fact.written_at:%Y-%m-%d}); copy that machine's key file here, mode 0600"
+            f"findings.key_file {key_file(configuration)} is another key than the one this database was first used "
+            f"with (by {fact.written_by}, {fact.written_at:%Y-%m-%d}); copy that machine's key file here (mode 0600)"
         )
 
 
@@ -278,7 +278,7 @@ def activate(
     configuration: Configuration, sources: Sequence[SourceConfig], store: Store, scanning: Scanning
 ) -> tuple[ActiveSource, ...]:
     """Register sources and make their adapters. Raises ``UsageFault`` for a name that changed its kind."""
-    active = []
+    active: list[ActiveSource] = []
     for source in sources:
         adapter = make_adapter(configuration, source, scanning.git, scanning.clock)
         try:

@@ -296,7 +296,7 @@ class WorkerPool:
             try:
                 if direct is None or direct.closed:
                     direct = self._database.direct()
-                    direct.execute(_bounded(every))
+                    direct.execute(_bounded(every).encode())
                 kept = leases.heartbeat(direct, self._worker.uuid, held, self._settings.lease)
                 away.over()
             except Exception as error:  # noqa: BLE001 - the outermost loop: the watchdog acts while this cannot
@@ -308,7 +308,7 @@ class WorkerPool:
         _closed(direct)
 
     def _renewed(self, asked: Sequence[tuple[int, int]], kept: set[tuple[int, int]], sent_at: float) -> None:
-        lost = []
+        lost: list[_Held] = []
         with self._lock:
             for key in asked:
                 held = self._held.get(key)
@@ -329,7 +329,7 @@ class WorkerPool:
         tick = min(0.25, limit / 10)
         while not self._closed.wait(tick):
             now = self._clock.monotonic()
-            late = []
+            late: list[_Held] = []
             with self._lock:
                 for held in self._held.values():
                     if now - held.renewed_at > limit and not held.cancel.is_set():

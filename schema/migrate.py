@@ -141,7 +141,7 @@ def _states(conn: psycopg.Connection[tuple[object, ...]], plan: Sequence[Migrati
             assert isinstance(checksum, bytes)  # noqa: S101 -- as above
             assert isinstance(applied_at, datetime)  # noqa: S101 -- as above
             known[number] = (name, checksum, applied_at)
-    states = []
+    states: list[MigrationState] = []
     for migration in plan:
         found = known.pop(migration.number, None)
         if found is None:

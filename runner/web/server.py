@@ -52,7 +52,7 @@ def serve(
     if not together and apart is not None and apart != "off":
         wanted.append((apart, False, True))
     with ExitStack() as stack:
-        urls = []
+        urls: list[str] = []
         for listen, probes, with_metrics in wanted:
             rules = Rules(
                 host=_split(listen)[0],
