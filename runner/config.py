@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -195,7 +195,7 @@ def _named_variables(values: Mapping[str, Any], environ: Mapping[str, str]) -> s
     def walk(table: Mapping[str, Any]) -> None:
         for key, value in table.items():
             if isinstance(value, dict):
-                walk(value)
+                walk(cast("Mapping[str, Any]", value))
             elif key.endswith("_env") and isinstance(value, str):
                 found.add(value)
 
@@ -239,7 +239,7 @@ def _has(values: Mapping[str, Any], key: Key) -> bool:
     for part in key:
         if not isinstance(table, dict) or part not in table:
             return False
-        table = table[part]
+        table = cast("Mapping[str, Any]", table)[part]
     return True
 
 

@@ -109,7 +109,7 @@ class Settler:
             if ended.verdict is None:
                 self._tell(_event(ended, None, None))
         for kind in (Completion, Failure, Deferral, Release):
-            part = [each for each in batch if each.verdict is not None and isinstance(each.verdict.ending, kind)]
+            part = [each for each in batch if each.verdict is not None and type(each.verdict.ending) is kind]
             if part:
                 self._write(part)
         self._note_sources(batch)

@@ -247,6 +247,10 @@ class _Ready:
             stopping=self._supervisor.stop.asked.is_set,
         )
 
+    def _reap_cycles(self, _trigger: str) -> bool:
+        self._store.database.run(cycles.reap_abandoned)
+        return True
+
     def _fingerprints(self) -> dict[str, bytes]:
         scanners = self._scanning.scanners
         for scanner in scanners.values():
@@ -264,7 +268,7 @@ class _Ready:
                 Pass(
                     name="abandoned",
                     interval_seconds=_ABANDONED_SECONDS,
-                    run=lambda _: database.run(cycles.reap_abandoned) is not None,
+                    run=self._reap_cycles,
                 ),
                 Pass(
                     name="housekeeping",

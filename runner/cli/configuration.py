@@ -1,8 +1,8 @@
 """``resweep config``: check the configuration, and show every value with where it came from."""
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import click
 from pydantic import BaseModel
@@ -139,7 +139,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, (tuple, list)):
-        return ", ".join(map(str, value)) or "-"
+        return ", ".join(map(str, cast("Sequence[object]", value))) or "-"
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

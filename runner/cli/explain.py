@@ -106,7 +106,7 @@ def show_target(why: Why | None, now: datetime, *, as_json: bool, everything: bo
         )
 
 
-def sentence(why: Why, now: datetime) -> str:  # noqa: C901, PLR0911 - one branch a code, and the codes are a closed set
+def sentence(why: Why, now: datetime) -> str:  # noqa: C901, PLR0911, PLR0912 - one branch a code, and the codes are a closed set
     """The answer in one or two sentences."""
     row, at = why.row, moment(why.next_at, now)
     match why.code:
@@ -154,7 +154,8 @@ def sentence(why: Why, now: datetime) -> str:  # noqa: C901, PLR0911 - one branc
             return f"Its identity is not settled: {row.unresolved_reason}. It is scanned when that is."
         case "retired":
             return f"It is no longer scanned ({row.retire_reason}); its findings are kept. Listed again, it comes back."
-    return why.code
+        case _:
+            return why.code
 
 
 def _because(why: Why) -> str:

@@ -5,13 +5,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import click
@@ -104,9 +104,10 @@ def document(record: Any) -> Any:
     if is_dataclass(record) and not isinstance(record, type):
         return {each.name: document(getattr(record, each.name)) for each in fields(record)}
     if isinstance(record, Mapping):
-        return {str(key.value if isinstance(key, Enum) else key): document(value) for key, value in record.items()}
+        pairs = cast("Mapping[object, object]", record).items()
+        return {str(key.value if isinstance(key, Enum) else key): document(value) for key, value in pairs}
     if isinstance(record, (list, tuple, set, frozenset)):
-        return [document(each) for each in record]
+        return [document(each) for each in cast("Iterable[object]", record)]
     if isinstance(record, Enum):
         return record.value
     if isinstance(record, (UUID, Path)):

@@ -70,7 +70,7 @@ def _fit(widths: list[int], columns: int, right: Sequence[int]) -> None:
 
 
 def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
-    parts = []
+    parts: list[str] = []
     for column, (value, width) in enumerate(zip(row, widths, strict=True)):
         text = value if len(value) <= width else value[: width - 1] + "…"
         parts.append(text.rjust(width) if column in right else text.ljust(width))

@@ -148,7 +148,7 @@ def _stale(options: dict[str, Any], *, limit: int, dry_run: bool, yes: bool) -> 
     if any(value not in (None, ()) for key, value in options.items() if key != "sources"):
         raise UsageFault("--stale-fingerprint goes with --source only")
     with opened(settings=settings) as store, open_scanning(settings) as scanning:
-        fingerprints = {}
+        fingerprints: dict[str, bytes] = {}
         for name, scanner in scanning.scanners.items():
             scanner.prepare(scanning.guard)
             fingerprints[name] = scanner.fingerprint()
