@@ -11,13 +11,12 @@ import hashlib
 import os
 import secrets
 import shutil
-import signal
 import stat
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,15 +27,15 @@ from psycopg.conninfo import make_conninfo
 
 from .database import first_line
 from .errors import DatabaseUnavailable
+from .pgprocess import PORT, is_free, pid_file_lines, postmaster_of, stop_if_unused, tail, try_lock, wait_until
 from .pguser import Housing, choose, wheel
 
 _USER = "resweep"
 _DATABASE = "resweep"
-_PORT = 5432
 # A socket's path has room for about 107 bytes on Linux and 103 on macOS.
 _SOCKET_BYTES = 100
+_WATCHER_SECONDS = 5.0
 _WATCHER = str(Path(__file__).with_name("pgwatch.py"))
-_LOG_TAIL_LINES = 12
 _CONFIGURATION: Mapping[str, str] = {
     "listen_addresses": "''",
     "unix_socket_permissions": "0700",
@@ -112,6 +111,13 @@ class EmbeddedPostgres:
                     self._launch(socket_folder)
                 self._wait(conninfo)
                 self._create_database(conninfo)
+            except OSError as error:
+                self._leave()
+                message = (
+                    f"{error.filename or self._data}: {error.strerror}; the embedded PostgreSQL needs a data_dir that "
+                    "it can write, on a disk with room (or set database.url)"
+                )
+                raise DatabaseUnavailable(message) from error
             except BaseException:
                 self._leave()
                 raise
@@ -124,7 +130,7 @@ class EmbeddedPostgres:
             return False
         with self._exclusive():
             self._leave()
-            return _stop_if_unused(self._home, self._data, self._timeout)
+            return stop_if_unused(self._home, self._data, self._timeout)
 
     def status(self) -> EmbeddedStatus:
         """Look without touching anything."""
@@ -135,7 +141,7 @@ class EmbeddedPostgres:
         process = self._postmaster()
         if process is None:
             return EmbeddedStatus(state="stopped", folder=self._data, version=version, pid=None)
-        lines = _pid_file_lines(self._data)
+        lines = pid_file_lines(self._data)
         ready = len(lines) >= 8 and lines[7].strip() == "ready"  # noqa: PLR2004 -- line 8 of postmaster.pid is its status
         return EmbeddedStatus(
             state="running" if ready else "starting", folder=self._data, version=version, pid=process.pid
@@ -162,9 +168,7 @@ class EmbeddedPostgres:
             message = f"{error.filename}: cannot be written ({error.strerror}); is data_dir another user's?"
             raise DatabaseUnavailable(message) from error
         try:
-            _wait_until(
-                lambda: _try_lock(lock), self._timeout, "another process starts or stops the embedded PostgreSQL"
-            )
+            wait_until(lambda: try_lock(lock), self._timeout, "another process starts or stops the embedded PostgreSQL")
             yield
         finally:
             os.close(lock)
@@ -196,7 +200,7 @@ class EmbeddedPostgres:
             given.unlink(missing_ok=True)
         if done.returncode != 0:
             shutil.rmtree(unfinished, ignore_errors=True)
-            message = f"{self._data}: initdb failed: {_tail(done.stderr or done.stdout)}"
+            message = f"{self._data}: initdb failed: {tail(done.stderr or done.stdout)}"
             raise DatabaseUnavailable(message)
         unfinished.rename(self._data)
 
@@ -216,7 +220,7 @@ class EmbeddedPostgres:
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         for base in filter(None, (runtime, tempfile.gettempdir(), "/tmp")):  # noqa: S108 -- the folder is checked below
             folder = Path(base) / name
-            if not Path(base).is_dir() or len(os.fsencode(folder / f".s.PGSQL.{_PORT}")) > _SOCKET_BYTES:
+            if not Path(base).is_dir() or len(os.fsencode(folder / f".s.PGSQL.{PORT}")) > _SOCKET_BYTES:
                 continue
             if self._housing.owner is not None and base == runtime:
                 continue  # another user's: the server could not enter it
@@ -239,15 +243,22 @@ class EmbeddedPostgres:
         except OSError as error:
             message = f"{error.filename}: {error.strerror}; the embedded PostgreSQL's password is kept there"
             raise DatabaseUnavailable(message) from error
-        return make_conninfo(host=str(socket_folder), port=_PORT, user=_USER, dbname=database, password=password)
+        return make_conninfo(host=str(socket_folder), port=PORT, user=_USER, dbname=database, password=password)
 
     def _postmaster(self) -> psutil.Process | None:
-        return _postmaster_of(self._data)
+        return postmaster_of(self._data)
 
     def _launch(self, socket_folder: Path) -> None:
+        # The watcher of a server that died is gone within its pause. One that stays watches a server that we can't see.
+        wait_until(
+            lambda: is_free(self._home / "watch.lock"),
+            _WATCHER_SECONDS,
+            f"{self._home} is in use by a PostgreSQL that this process can't see: another container or PID namespace "
+            "shares the folder; give each its own data_dir, or one server to both by database.url",
+        )
         # A pid file without its server is removed here: PostgreSQL gives up when any process has that number.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
-        for name in (f".s.PGSQL.{_PORT}", f".s.PGSQL.{_PORT}.lock"):
+        for name in (f".s.PGSQL.{PORT}", f".s.PGSQL.{PORT}.lock"):
             (socket_folder / name).unlink(missing_ok=True)
         self._configure()
         startup_log = self._data / "startup.log"
@@ -255,19 +266,19 @@ class EmbeddedPostgres:
         self._housing.give(startup_log)
         command = [
             *self._housing.program("pg_ctl"),
-            *("start", "-D", str(self._data), "-l", str(startup_log), "-W", "-o", f"-k '{socket_folder}' -p {_PORT}"),
+            *("start", "-D", str(self._data), "-l", str(startup_log), "-W", "-o", f"-k '{socket_folder}' -p {PORT}"),
         ]
         deadline = time.monotonic() + self._timeout
         while True:
             done = self._run(command)
             # A killed server's children hold its shared memory for a moment; any other fault shows in the log.
-            _wait_until(lambda: self._postmaster() is not None, 5.0, None)
+            wait_until(lambda: self._postmaster() is not None, 5.0, None)
             time.sleep(0.05)
             if done.returncode == 0 and self._postmaster() is not None:
                 return
             told = startup_log.read_text(encoding="utf-8", errors="replace")
             if "shared memory block" not in told or time.monotonic() > deadline:
-                message = f"the embedded PostgreSQL in {self._data} did not start: {_tail(told or done.stderr)}"
+                message = f"the embedded PostgreSQL in {self._data} did not start: {tail(told or done.stderr)}"
                 raise DatabaseUnavailable(message)
             startup_log.write_bytes(b"")
             time.sleep(0.2)
@@ -293,7 +304,7 @@ class EmbeddedPostgres:
                 if self._postmaster() is None:
                     told = (self._data / "startup.log").read_text(encoding="utf-8", errors="replace")
                     message = (
-                        f"the embedded PostgreSQL in {self._data} stopped while starting: {_tail(told) or self._log()}"
+                        f"the embedded PostgreSQL in {self._data} stopped while starting: {tail(told) or self._log()}"
                     )
                     raise DatabaseUnavailable(message) from error
                 if "password authentication failed" in str(error):
@@ -340,65 +351,4 @@ class EmbeddedPostgres:
 
     def _log(self) -> str:
         logs = sorted((self._data / "log").glob("*.log"), key=lambda path: path.stat().st_mtime)
-        return _tail(logs[-1].read_text(encoding="utf-8", errors="replace")) if logs else "it left no log"
-
-
-def _pid_file_lines(data: Path) -> list[str]:
-    try:
-        return (data / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-
-
-def _postmaster_of(data: Path) -> psutil.Process | None:
-    """The server of this folder, or None: the pid file's number must belong to a live process that works in it."""
-    lines = _pid_file_lines(data)
-    if not lines or not lines[0].strip().isdecimal():
-        return None
-    try:
-        process = psutil.Process(int(lines[0]))
-        if process.status() == psutil.STATUS_ZOMBIE or Path(process.cwd()) != data:
-            return None
-    except (psutil.Error, OSError):
-        return None
-    return process
-
-
-def _stop_if_unused(home: Path, data: Path, timeout: float) -> bool:
-    """Stop the server unless somebody still uses it; the caller holds ``start.lock``."""
-    users = os.open(home / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if not _try_lock(users):
-            return False
-        process = _postmaster_of(data)
-        if process is None:
-            return False
-        process.send_signal(signal.SIGINT)  # "fast": sessions are ended, nothing is lost
-        _wait_until(lambda: _postmaster_of(data) is None, timeout, "the embedded PostgreSQL does not stop")
-        return True
-    finally:
-        os.close(users)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _wait_until(met: Callable[[], bool], timeout: float, complaint: str | None) -> None:
-    deadline = time.monotonic() + timeout
-    while not met():
-        if time.monotonic() > deadline:
-            if complaint is None:
-                return
-            message = f"{complaint}, for {timeout:g} s now"
-            raise DatabaseUnavailable(message)
-        time.sleep(0.02)
-
-
-def _tail(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-_LOG_TAIL_LINES:])
+        return tail(logs[-1].read_text(encoding="utf-8", errors="replace")) if logs else "it left no log"
