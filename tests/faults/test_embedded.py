@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from resweep.schema.embedded import EmbeddedPostgres
 from resweep.schema.errors import DatabaseUnavailable
@@ -239,7 +240,7 @@ def _known(name: str) -> bool:
 
 def test_nothing_is_left_in_the_runtime_folder_after_a_stop(home: Path) -> None:
     server = EmbeddedPostgres(home)
-    folder = Path(psycopg.conninfo.conninfo_to_dict(server.start())["host"] or "")
+    folder = Path(str(conninfo_to_dict(server.start())["host"]))
     assert folder.is_dir()
     assert server.stop()
     assert not folder.exists()

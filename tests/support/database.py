@@ -1,7 +1,8 @@
 """A real PostgreSQL for the tests: embedded by default, a given server, or a container; one copied template a test.
 
 ``RESWEEP_TEST_DATABASE_URL`` names a server whose user may create databases; ``RESWEEP_TEST_DATABASE=testcontainers``
-starts ``RESWEEP_TEST_POSTGRES_IMAGE`` (default ``postgres:15``). Every worker of pytest-xdist shares the server.
+starts ``RESWEEP_TEST_POSTGRES_IMAGE`` (default ``postgres:15``). The workers of pytest-xdist share an embedded or given
+server; each starts a container of its own.
 """
 
 import fcntl
@@ -85,7 +86,7 @@ def copy(server_conninfo: str, template_name: str) -> Generator[str, None, None]
 @contextmanager
 def _container() -> Generator[str, None, None]:
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # its image can't always be pulled
-    from testcontainers.postgres import PostgresContainer  # noqa: PLC0415 -- only this way of running needs it
+    from testcontainers.community.postgres import PostgresContainer  # noqa: PLC0415 -- only this way of running needs it
 
     image = os.environ.get("RESWEEP_TEST_POSTGRES_IMAGE", "postgres:15")
     with PostgresContainer(image, driver=None) as container:
