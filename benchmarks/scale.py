@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -24,6 +24,7 @@ _BATCH = 100
 _ROUND = 25  # claims of one size before the next size takes its turn
 _LEASE = timedelta(seconds=60)
 _REQUEUE = 1_000
+_CHANGED_EVERY = 100  # of the finished targets: each lies in a page of its own
 _NOTHING_NEW = ScanReport(scanner="kingfisher", outcome=ScanOutcome.UNCHANGED, complete=True, coverage=None)
 Session = psycopg.Connection[Any]
 
@@ -35,6 +36,7 @@ class Table:
     conn: Session
     source: int
     next_id: int
+    requeued: list[int] = field(default_factory=list[int])
 
 
 def measure(run: Run) -> Iterator[Result]:
@@ -95,13 +97,16 @@ def _claim_round(table: Table, kind: str) -> list[float]:
 
 
 def _requeues(run: Run, small: int, large: int) -> Result:
+    """The same thousand rows, one a page, at both sizes: put back between the turns, a checkpoint before each."""
     turns = 5 if run.quick else 15
     with ExitStack() as stack:
         tables = {size: _table(run, stack, "done", size) for size in (small, large)}
         seen: dict[int, list[float]] = {small: [], large: []}
-        limit = min(_REQUEUE, small // _changed_every(small) // (turns + 2))
+        limit = min(_REQUEUE, small // _CHANGED_EVERY)
         for turn in range(-2, turns):
             for size, table in tables.items():
+                table.conn.execute("UPDATE target_hot SET state = 'done' WHERE id = ANY (%s)", (table.requeued,))
+                table.conn.execute("CHECKPOINT")
                 started = time.perf_counter()
                 with table.conn.transaction():
                     count = requeue_changed(table.conn, table.source, limit=limit, cooldown=timedelta(hours=6))
@@ -110,6 +115,7 @@ def _requeues(run: Run, small: int, large: int) -> Result:
                 if count != limit:
                     message = f"requeue took {count} of {limit}"
                     raise RuntimeError(message)
+                table.requeued = _updated(table)
     return Result(
         number="9",
         what=f"requeue of {limit:,} changed at {large:,} ÷ at {small:,}",
@@ -121,9 +127,17 @@ def _requeues(run: Run, small: int, large: int) -> Result:
     )
 
 
-def _changed_every(size: int) -> int:
-    """One finished target in so many has changed since: some ten thousand at every size."""
-    return 5 if size <= 100_000 else 100
+def _updated(table: Table) -> list[int]:
+    """The targets that the last requeue admitted: found in the ready index, put back before the next turn."""
+    rows = table.conn.execute(
+        """
+        SELECT id FROM target_hot
+        WHERE source_id = %s AND rank = 4 AND state IN ('pending', 'deferred') AND reserved_by IS NULL
+            AND not_before > now() - interval '5 minutes' AND admission = 'updated'
+        """,
+        (table.source,),
+    )
+    return [row[0] for row in rows]
 
 
 def _table(run: Run, stack: ExitStack, kind: str, size: int) -> Table:
@@ -133,7 +147,7 @@ def _table(run: Run, stack: ExitStack, kind: str, size: int) -> Table:
     row = conn.execute("SELECT max(id) FROM target_hot").fetchone()
     if row is None or row[0] is None:
         source = add_source(conn)
-        fill(conn, source_id=source, first=1, count=size, state=kind, changed_every=_changed_every(size))
+        fill(conn, source_id=source, first=1, count=size, state=kind, changed_every=_CHANGED_EVERY)
         tidy(conn)
         return Table(conn=conn, source=source, next_id=size + 1)
     return Table(conn=conn, source=1, next_id=row[0] + 1)
