@@ -110,7 +110,9 @@ def test_queue_list_is_valid_and_whole_when_there_is_nothing(call: Invoke) -> No
 
 
 def test_queue_list_filters_and_pages(call: Invoke, filled: dict[str, int]) -> None:
-    names = lambda answer: [item["name"] for item in answer.json["items"]]  # noqa: E731
+    def names(answer: Any) -> list[str]:
+        return [item["name"] for item in answer.json["items"]]
+
     assert names(call("queue", "list", "--json", "--state", "failed")) == ["fails"]
     assert names(call("queue", "list", "--json", "--error-code", "broken")) == ["fails"]
     assert names(call("queue", "list", "--json", "--name", "wai")) == ["waits"]

@@ -129,10 +129,11 @@ def _bare_kingfisher(world: World, work: Path) -> set[Place]:
         clone = work / repository.name
         subprocess.run(["git", "clone", "--quiet", "--bare", "--no-local", repository, clone], check=True)
         report = work / "report.json"
-        command = [program, "scan", clone, "--format", "json", "-o", report, *SETTINGS]
+        command: list[str | Path] = [program, "scan", clone, "--format", "json", "-o", report, *SETTINGS]
         done = subprocess.run([*command, "--rule-cache-dir", work / "rules"], capture_output=True, check=False)
         assert done.returncode in {0, 200}, done.stderr.decode(errors="replace")
-        for item in json.loads(report.read_bytes())["findings"] or []:
+        listed: list[Any] = json.loads(report.read_bytes())["findings"] or []
+        for item in listed:
             git = item["finding"].get("git_metadata")
             assert git, "these repositories hold every blob in a commit"
             secret, rule = item["finding"]["snippet"], item["rule"]["id"]

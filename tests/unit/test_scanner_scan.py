@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kingfisher import get_binary_path
+from kingfisher import get_binary_path  # pyright: ignore[reportMissingTypeStubs]
 
 from resweep.runner.scanners.base import ScanInterrupted
 from resweep.runner.scanners.kingfisher import SETTINGS, Kingfisher
