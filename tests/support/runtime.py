@@ -1,18 +1,22 @@
 """A real runtime as a subprocess: the command line as people start it, on a database of the test's own."""
 
 import contextlib
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.support.processes import RULE_CACHE
+from resweep.runner.scanners.process import Guard
+from tests.support.processes import RULE_CACHE, kingfisher
 
 COMMAND = (sys.executable, "-m", "resweep.runner")
 _DSN = "TEST_DATABASE_DSN"  # named by RESWEEP_DATABASE__URL_ENV, as an operator would name a secret
@@ -144,14 +148,20 @@ class Running:
 
 
 def deployment(folder: Path, database_url: str | None, **extra: str) -> Deployment:
-    """A deployment in ``folder``; the compiled rules are shared by all test runs, compiling them takes ten seconds."""
+    """A deployment in ``folder``, with kingfisher's rules compiled already: that takes ten seconds of a processor."""
     rules = folder / "data" / "rules"
-    rules.mkdir(parents=True)
-    for name, target in (
-        ("kingfisher", RULE_CACHE),
-        ("kingfisher.warm", RULE_CACHE.with_name(f"{RULE_CACHE.name}.warm")),
-        ("kingfisher.lock", RULE_CACHE.with_name(f"{RULE_CACHE.name}.lock")),
-    ):
-        (rules / name).symlink_to(target)
-    RULE_CACHE.mkdir(parents=True, exist_ok=True)
+    cache = rules / "kingfisher"
+    cache.mkdir(parents=True)
+    _compile_rules()
+    for compiled in RULE_CACHE.iterdir():  # a folder that is a link is refused by the scanner, files may be shared
+        (cache / compiled.name).hardlink_to(compiled)
+    shutil.copy(RULE_CACHE.with_name(f"{RULE_CACHE.name}.warm"), rules / "kingfisher.warm")
+    cache.chmod(0o500)
     return Deployment(folder=folder, database_url=database_url, extra=dict(extra))
+
+
+@functools.cache
+def _compile_rules() -> None:
+    """Once for all test runs of this user."""
+    with tempfile.TemporaryDirectory() as folder, Guard(Path(folder)) as guard:
+        kingfisher().prepare(guard)
