@@ -60,6 +60,12 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Take every guard out of a copy, one at a time: the named test must fail (about half an hour)."""
+    session.run(sys.executable, "-m", "pytest", "-m", "seeded", "tests/mutants", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure the figures of docs/performance.md; arguments go to the benchmarks."""
     session.run(sys.executable, "-m", "benchmarks", *session.posargs)

@@ -7,6 +7,8 @@ import pytest
 from tests.mutants.table import MUTANTS
 from tests.support.mutants import Mutant, apply, copy_tree, judge, restore
 
+pytestmark = [pytest.mark.seeded, pytest.mark.timeout(1200)]
+
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -224,7 +224,7 @@ def test_version_is_told_for_people_and_scripts(capsys: pytest.CaptureFixture[st
 def test_a_reader_that_goes_away_is_no_error(alone: Path) -> None:
     done = subprocess.run(
         f"{sys.executable} -m resweep.runner config show | head -1; echo ${{PIPESTATUS[0]}}",
-        shell=True,
+        shell=True,  # noqa: S602 -- a pipe is what is tested
         executable="/bin/bash",
         capture_output=True,
         text=True,
