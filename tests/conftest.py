@@ -42,4 +42,5 @@ def conn(database_url: str) -> Iterator[Connection]:
     """An open connection to the copy, in UTC, rolled back at the end."""
     with psycopg.connect(database_url, options="-c TimeZone=UTC") as opened:
         yield opened
-        opened.rollback()
+        if not opened.closed:  # a test may be about that
+            opened.rollback()
