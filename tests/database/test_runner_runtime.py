@@ -292,8 +292,6 @@ def test_a_taken_address_that_somebody_chose_is_an_error_and_the_default_is_not(
 
 
 def test_secrets_stand_in_no_log_table_or_file_of_ours(here: Deployment, far: Path, database_url: str) -> None:
-    from tests.support.processes import token  # noqa: PLC0415 -- one test needs it
-
     secret = token(1)
     done = here.run("up", f"git:{far}", "--once", RESWEEP_LOG__LEVEL="debug")
     assert done.code == 0

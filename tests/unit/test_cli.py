@@ -222,9 +222,9 @@ def test_version_is_told_for_people_and_scripts(capsys: pytest.CaptureFixture[st
 
 
 def test_a_reader_that_goes_away_is_no_error(alone: Path) -> None:
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S602 -- a pipe is what is tested
         f"{sys.executable} -m resweep.runner config show | head -1; echo ${{PIPESTATUS[0]}}",
-        shell=True,  # noqa: S602 -- a pipe is what is tested
+        shell=True,
         executable="/bin/bash",
         capture_output=True,
         text=True,
