@@ -88,7 +88,7 @@ class Deployment:
         finally:
             if running.process.poll() is None:
                 running.process.kill()
-            running.process.wait(30)
+            running.process.communicate(timeout=30)  # also closes its pipe
 
 
 def _start(command: list[str], environment: Mapping[str, str], cwd: Path, log: TextIO) -> "subprocess.Popen[bytes]":
