@@ -3,6 +3,9 @@
 A migration is a file ``NNNN_name.sql`` in ``schema/migrations``. It runs in a transaction of its own together with
 its row in ``schema_migration``, so that a failure half way leaves the earlier state. A landed file is never edited:
 its checksum is compared every time.
+
+A file that begins with the line ``-- no transaction`` (CREATE INDEX CONCURRENTLY) runs statement by statement, each of
+which ends a line with ``;``. It can stop half way, and then all of it runs again: it drops first what it makes.
 """
 
 import hashlib
@@ -18,8 +21,8 @@ from importlib.resources import files
 import psycopg
 from psycopg import errors
 
-from .database import first_line
 from .errors import DatabaseUnavailable, SchemaMismatch
+from .sqlstate import first_line, retryable
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"(?P<number>\d{4})_[a-z0-9_]+\.sql")
@@ -28,6 +31,16 @@ LOCK_CLASS = 0x5E5EE9
 _LOCK_MIGRATIONS = 1
 _LOCK_TIMEOUT = "5s"
 _ATTEMPTS = 6
+# How long another process that migrates is waited for; CREATE INDEX CONCURRENTLY may take its time.
+_TURN_SECONDS = 600.0
+_VERSIONS = range(150000, 190000)
+_ALONE = "-- no transaction\n"
+_HOLDER = """
+SELECT activity.pid, activity.application_name, coalesce(activity.client_hostname, host(activity.client_addr), 'local')
+  FROM pg_locks AS held JOIN pg_stat_activity AS activity ON activity.pid = held.pid
+ WHERE held.locktype = 'advisory' AND held.granted AND held.database = (SELECT oid FROM pg_database
+           WHERE datname = current_database())
+   AND held.classid = %s AND held.objid = %s AND held.objsubid = 2"""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS schema_migration (
     number int PRIMARY KEY,
@@ -93,8 +106,9 @@ def apply(conninfo: str, *, wanted: Sequence[Migration] | None = None) -> list[s
     """
     plan = migrations() if wanted is None else tuple(wanted)
     with _connect(conninfo) as conn:
-        conn.execute("SELECT pg_advisory_lock(%s, %s)", (LOCK_CLASS, _LOCK_MIGRATIONS))
-        conn.execute(_TABLE)
+        _refuse_server(conn)
+        _wait_for_turn(conn)
+        _create_table(conn)
         _refuse_strangers(_states(conn, plan))
         applied = {row[0] for row in conn.execute("SELECT number FROM schema_migration").fetchall()}
         conn.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
@@ -177,15 +191,48 @@ def _refuse_strangers(states: Sequence[MigrationState]) -> None:
         raise SchemaMismatch(message)
 
 
+def _refuse_server(conn: psycopg.Connection[tuple[object, ...]]) -> None:
+    version = conn.info.server_version
+    if version not in _VERSIONS:
+        message = f"the server is PostgreSQL {version // 10000}; this release works with 15 to 18. Nothing was changed"
+        raise SchemaMismatch(message)
+    encoding = conn.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        message = (
+            f"the database is encoded in {encoding}; names of files and repositories need UTF8. Nothing was changed. "
+            "Make one with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+        )
+        raise SchemaMismatch(message)
+
+
+def _wait_for_turn(conn: psycopg.Connection[tuple[object, ...]]) -> None:
+    """Take the lock of migrations; of a holder that does not let go say who it is."""
+    until = time.monotonic() + _TURN_SECONDS
+    lock = (LOCK_CLASS, _LOCK_MIGRATIONS)
+    while conn.execute("SELECT pg_try_advisory_lock(%s, %s)", lock).fetchone() != (True,):
+        if time.monotonic() > until:
+            holder = conn.execute(_HOLDER, lock).fetchone()
+            who = "nobody any more: try again" if holder is None else "process {} ({}, {})".format(*holder)
+            message = f"another process has migrated this database for {_TURN_SECONDS:g} s; the lock is held by {who}"
+            raise DatabaseUnavailable(message)
+        time.sleep(0.1)
+
+
+def _create_table(conn: psycopg.Connection[tuple[object, ...]]) -> None:
+    try:
+        conn.execute(_TABLE)
+    except (errors.InsufficientPrivilege, errors.InvalidSchemaName) as error:
+        message = (
+            f"the database's user may not make tables: {first_line(error)}. Let it own the database, or "
+            "GRANT CREATE ON SCHEMA public"
+        )
+        raise SchemaMismatch(message) from error
+
+
 def _apply_one(conn: psycopg.Connection[tuple[object, ...]], migration: Migration) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            with conn.transaction():
-                conn.execute(migration.sql.encode())
-                conn.execute(
-                    "INSERT INTO schema_migration (number, name, checksum) VALUES (%s, %s, %s)",
-                    (migration.number, migration.name, migration.checksum),
-                )
+            _run(conn, migration)
         except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
             if attempt == _ATTEMPTS:
                 message = (
@@ -196,7 +243,34 @@ def _apply_one(conn: psycopg.Connection[tuple[object, ...]], migration: Migratio
             _LOG.info("migration %s waits for a lock (try %d of %d)", migration.name, attempt, _ATTEMPTS)
             time.sleep(0.2 * attempt)
         except psycopg.Error as error:
+            if retryable(error):
+                message = (
+                    f"the database went away during migration {migration.name}: {first_line(error)}; what it had "
+                    "begun is undone, run `resweep schema apply` again"
+                )
+                raise DatabaseUnavailable(message) from error
             message = f"migration {migration.name} failed and was rolled back: {first_line(error)}"
+            if migration.sql.startswith(_ALONE):
+                message = f"migration {migration.name} failed and will be run again from its start: {first_line(error)}"
             raise SchemaMismatch(message) from error
         else:
             return
+
+
+def _run(conn: psycopg.Connection[tuple[object, ...]], migration: Migration) -> None:
+    if not migration.sql.startswith(_ALONE):
+        with conn.transaction():
+            conn.execute(migration.sql.encode())
+            _note(conn, migration)
+        return
+    for text in re.split(r";[ \t]*\n", migration.sql + "\n"):
+        if re.sub(r"--[^\n]*", "", text).strip():
+            conn.execute(text.encode())
+    _note(conn, migration)
+
+
+def _note(conn: psycopg.Connection[tuple[object, ...]], migration: Migration) -> None:
+    conn.execute(
+        "INSERT INTO schema_migration (number, name, checksum) VALUES (%s, %s, %s)",
+        (migration.number, migration.name, migration.checksum),
+    )

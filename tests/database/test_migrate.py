@@ -98,3 +98,66 @@ def test_t64_a_locked_table_ends_in_words_not_in_a_wait_without_end(
         with pytest.raises(DatabaseUnavailable, match=r"stop the runtime"):
             migrate.apply(empty, wanted=plan)
     assert migrate.apply(empty, wanted=plan) == ["0002_x"]
+
+
+def test_two_that_wait_name_who_holds_the_lock(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "_TURN_SECONDS", 0.3)
+    with psycopg.connect(empty, autocommit=True, application_name="a stuck one") as other:
+        other.execute("SELECT pg_advisory_lock(%s, 1)", (migrate.LOCK_CLASS,))
+        with pytest.raises(DatabaseUnavailable, match=rf"process {other.info.backend_pid} \(a stuck one, .+\)"):
+            migrate.apply(empty)
+    assert migrate.apply(empty)
+
+
+_CONCURRENTLY = """-- no transaction
+-- An index for a table in use; dropped first, because one that broke off is left invalid.
+DROP INDEX CONCURRENTLY IF EXISTS one_x;
+CREATE UNIQUE INDEX CONCURRENTLY one_x ON one (x);
+"""
+
+
+def test_a_migration_without_a_transaction_runs_again_whole_after_it_broke_off(empty: str) -> None:
+    plan = [_migration(1, "CREATE TABLE one (x int); INSERT INTO one VALUES (1), (1)"), _migration(2, _CONCURRENTLY)]
+    with pytest.raises(SchemaMismatch, match=r"0002_x failed and will be run again"):
+        migrate.apply(empty, wanted=plan)
+    with psycopg.connect(empty) as conn:
+        assert conn.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = 'one_x'::regclass").fetchone() == (
+            False,
+        )
+        conn.execute("DELETE FROM one")
+    assert migrate.apply(empty, wanted=plan) == ["0002_x"]
+    with psycopg.connect(empty) as conn:
+        assert conn.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = 'one_x'::regclass").fetchone() == (
+            True,
+        )
+
+
+def test_a_server_that_ends_in_the_middle_is_no_fault_of_the_schema(empty: str) -> None:
+    killed = _migration(1, "CREATE TABLE one (x int); SELECT pg_terminate_backend(pg_backend_pid())")
+    with pytest.raises(DatabaseUnavailable, match=r"went away during migration 0001_x"):
+        migrate.apply(empty, wanted=[killed])
+    assert "one" not in _tables(empty)
+
+
+def test_a_user_without_rights_is_told_what_to_grant(empty: str) -> None:
+    role = f"poor_{uuid4().hex[:8]}"
+    with psycopg.connect(empty, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(role)))
+        try:
+            with pytest.raises(SchemaMismatch, match=r"may not make tables: .*GRANT CREATE"):
+                migrate.apply(make_conninfo(empty, user=role, password="x"))
+        finally:
+            admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+def test_a_database_in_another_encoding_is_refused(database_server: str) -> None:
+    name = f"resweep_latin_{uuid4().hex[:8]}"
+    with psycopg.connect(database_server, autocommit=True) as admin:
+        admin.execute(
+            sql.SQL("CREATE DATABASE {} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0").format(sql.Identifier(name))
+        )
+        try:
+            with pytest.raises(SchemaMismatch, match=r"encoded in LATIN1"):
+                migrate.apply(make_conninfo(database_server, dbname=name))
+        finally:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
