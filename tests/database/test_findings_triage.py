@@ -92,7 +92,7 @@ def test_the_same_decision_again_writes_nothing(conn: Connection[Any]) -> None:
         (Decision(verdict=Verdict.ACCEPTED, by=" ", why="x"), "--who"),
         (Decision(verdict=Verdict.OPEN, by="ann", until=NOW + timedelta(1)), "--until"),
         (Decision(verdict=Verdict.ACCEPTED, by="ann", why="x", until=NOW), "not ahead"),
-        (Decision(verdict=Verdict.ACCEPTED, by="ann", why="x", until=datetime(2027, 1, 1)), "time zone"),  # noqa: DTZ001
+        (Decision(verdict=Verdict.ACCEPTED, by="ann", why="x", until=datetime(2027, 1, 1)), "time zone"),  # noqa: DTZ001 -- a time without a zone is what is refused
     ],
 )
 def test_a_decision_that_says_too_little_is_refused(conn: Connection[Any], decision: Decision, says: str) -> None:

@@ -323,7 +323,7 @@ def test_reap_and_complete_at_one_moment_have_one_winner(database_url: str) -> N
 
 
 def test_a_recheck_time_is_kept_and_comes_due(conn: Conn) -> None:
-    from resweep.queue.policy import due_rechecks, settle_rechecks  # noqa: PLC0415
+    from resweep.queue.policy import due_rechecks, settle_rechecks  # noqa: PLC0415 -- one test needs it
 
     target, token = one(conn)
     complete(conn, [Completion(target_id=target, lease_token=token, reports=(), recheck_at=day(5))], now=day(3))

@@ -241,7 +241,7 @@ def test_t45_a_row_locked_elsewhere_is_passed_over(database_url: str) -> None:
 
 
 def test_t46_two_requeues_at_once_never_take_the_same_row(database_url: str) -> None:
-    from threading import Thread  # noqa: PLC0415
+    from threading import Thread  # noqa: PLC0415 -- one test needs it
 
     with psycopg.connect(database_url) as conn:
         made = source(conn)
