@@ -5,7 +5,7 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-from .supervisor import Stop
+from .running import Stop
 
 
 class Signals:

@@ -28,9 +28,10 @@ from ..config_sources import from_spec
 from ..events import Listener
 from ..logged import LogListener
 from ..pool import open_pool
+from ..running import Stop
 from ..screen import Screen
 from ..signals import Signals
-from ..supervisor import Stop, prove_scanners
+from ..supervisor import prove_scanners
 from ..wiring import ActiveSource, Scanning, activate, make_adapter, open_scanning, open_store, settle_key
 from .frame import DURATION, config_option, configuration, json_option, print_document, somebody
 from .main import ERROR, FINDINGS, GOOD, INTERRUPTED, PARTIAL, worst

@@ -18,9 +18,10 @@ from ..config import Configuration
 from ..config_sources import SourceConfig, from_spec
 from ..events import Listener
 from ..logged import LogListener
+from ..running import Options, Stop
 from ..screen import Screen
 from ..signals import Signals
-from ..supervisor import Options, Stop, Supervisor
+from ..supervisor import Supervisor
 from .frame import DURATION, config_option, configuration, json_option
 from .main import GOOD, INTERRUPTED, PARTIAL
 from .outcome import print_summary
