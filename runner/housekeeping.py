@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from ..ledger import audit, retention
 from ..queue import admin, cycles
+from ..queue import retention as queue_retention
 from ..schema.database import Connection, Database
 from .config_model import RetentionSettings
 from .scanners.checkout import CheckoutCache
@@ -24,6 +25,7 @@ def housekeep(database: Database, cache: CheckoutCache, keep: RetentionSettings,
             "history": _purge(database, keep.history_days, _history),
             "cycles": _purge(database, keep.cycles_days, _cycles),
             "audit": _purge(database, keep.audit_days, _audit),
+            "retired": _purge(database, keep.retired_days, _retired),
             "workers": database.run(retention.forget_workers),
             "cache_bytes": cache.trim(),
         }
@@ -47,6 +49,10 @@ def _cycles(conn: Connection, older_than: timedelta) -> int:
 
 def _audit(conn: Connection, older_than: timedelta) -> int:
     return audit.purge(conn, older_than=older_than, limit=_BATCH)
+
+
+def _retired(conn: Connection, older_than: timedelta) -> int:
+    return queue_retention.forget_retired(conn, older_than=older_than, limit=_BATCH)
 
 
 def _purge(database: Database, days: int | None, purge: Purge) -> int:
