@@ -142,7 +142,8 @@ class Screen:
             known = self._trouble.get(event.source) == event.trouble
             self._trouble[event.source] = event.trouble
         if event.news or not known:
-            for line in cycle_lines(event, quiet=not self._total and event.status in {"success", "skipped"}):
+            quiet = not self._total and event.status in {"success", "skipped"}
+            for line in cycle_lines(event, quiet=quiet, faults=not known):
                 self.say(line)
 
     def _draw(self) -> Text:
@@ -217,8 +218,11 @@ def scan_line(event: ScanEnded) -> Text | None:
     return line
 
 
-def cycle_lines(event: CycleEnded, *, quiet: bool) -> Iterator[Text]:
-    """Lines on a cycle: always when something is wrong, otherwise only when it brought something (or not ``quiet``)."""
+def cycle_lines(event: CycleEnded, *, quiet: bool, faults: bool = True) -> Iterator[Text]:
+    """Lines on a cycle: always when something is wrong, otherwise only when it brought something (or not ``quiet``).
+
+    ``faults``: name the entries that have problems.
+    """
     name = display(event.source, 80)
     news = event.news
     if event.status == "skipped":
@@ -243,9 +247,9 @@ def cycle_lines(event: CycleEnded, *, quiet: bool) -> Iterator[Text]:
         yield line
     if event.status != "success" and not event.fault_count:
         yield Text(f"  {event.status}: {event.reason}: {display(event.message or '', 300)}", "yellow")
-    for entry, code, message in event.faults[:10] if news or not quiet else ():
+    for entry, code, message in event.faults[:10] if faults else ():
         yield Text(f"  {code}: {display(entry, 200)}: {display(message, 300)}", "yellow")
-    if event.fault_count > 10 and not quiet:  # noqa: PLR2004 - ten are shown
+    if event.fault_count > 10 and faults:  # noqa: PLR2004 - ten are shown
         yield Text(f"  … and {event.fault_count - 10} more", "yellow")
 
 
