@@ -19,7 +19,7 @@ from .wakeups import announce
 
 MAX_FUTURE_SKEW = timedelta(minutes=10)
 COOLDOWN = timedelta(hours=6)
-_ROUNDS = 4
+_ROUNDS = 5
 
 
 def observe(  # noqa: PLR0913 - the signature of queue.md, plus what a test hands in
@@ -175,26 +175,38 @@ def _turn(  # noqa: PLR0913 - one turn of observe
     by_act: dict[str, list[tuple[Observation, int | None, int | None, bool]]] = {}
     for ordinal, act, target_id, holder_id, cold, *_ in rows:
         by_act.setdefault(str(act), []).append((records[int(ordinal) - 1], target_id, holder_id, cold))
+    if admit and (new := [record for record, _, _, _ in by_act.get("new", ())]):
+        # Before any row is locked: an insert waits for another process that inserts the same name, and that one may be
+        # waiting for a row of ours. Everything else of the page is looked at again afterwards, and locked once.
+        added = _insert(conn, new, common)
+        counts = replace(counts, queued_new_count=counts.queued_new_count + len(added))
+        rest = [record for act in ("rename", "write") for record, _, _, _ in by_act.get(act, ())]
+        return counts, [*rest, *(record for record in new if record.name not in added)]
     again: list[Observation] = []
-    if renames := by_act.get("rename"):
+    renames, writes = by_act.get("rename", []), by_act.get("write", [])
+    if renames:
+        # Together with the rows that are written below, so that all are locked in the one order.
+        touched = {one for _, found, holder, _ in [*renames, *writes] for one in (found, holder) if one is not None}
+        fetch(conn, "lock_targets", {"ids": sorted(touched)})
         renamed = rename(conn, source_id, [(record, found, holder) for record, found, holder, _ in renames], now=now)
         counts = replace(counts, renamed_count=counts.renamed_count + renamed)
         again += [record for record, _, _, _ in renames]
-    if writes := by_act.get("write"):
+    if writes:
         moved = _write(conn, [(record, found, cold) for record, found, _, cold in writes if found is not None], common)
         counts = replace(counts, moved_count=counts.moved_count + moved)
-    if admit and (new := [record for record, _, _, _ in by_act.get("new", ())]):
-        if len(new) < len(records):
-            columns = _columns(new)
-        ids = {name: target_id for target_id, name in fetch(conn, "observe_insert", columns | common)}
-        added = [record for record in new if record.name in ids]
-        if len(added) < len(new):
-            columns = _columns(added)
-        if added:
-            change(conn, "observe_admit", columns | common | {"ids": ints([ids[record.name] for record in added])})
-        counts = replace(counts, queued_new_count=counts.queued_new_count + len(added))
-        again += [record for record in new if record.name not in ids]
     return counts, again
+
+
+def _insert(conn: Conn, new: Sequence[Observation], common: dict[str, object]) -> set[str]:
+    """Admit new targets; gives the names that were inserted here and not by another process just now."""
+    columns = _columns(new)
+    ids = {name: target_id for target_id, name in fetch(conn, "observe_insert", columns | common)}
+    added = [record for record in new if record.name in ids]
+    if len(added) < len(new):
+        columns = _columns(added)
+    if added:
+        change(conn, "observe_admit", columns | common | {"ids": ints([ids[record.name] for record in added])})
+    return set(ids)
 
 
 def _write(conn: Conn, writes: Sequence[tuple[Observation, int, bool]], common: dict[str, object]) -> int:
