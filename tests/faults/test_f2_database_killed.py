@@ -139,7 +139,7 @@ def _ask(conn: Connection, query: str) -> list[tuple[Any, ...]]:
     return conn.execute(query.encode()).fetchall()
 
 
-def test_f2_killed_servers_lose_nothing_and_work_goes_on_by_itself(
+def test_f2_killed_servers_lose_nothing_and_work_goes_on_by_itself(  # noqa: PLR0915 - one story, told in order
     server: EmbeddedPostgres, tmp_path: Path, far: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = deployment(tmp_path / "own", None)
