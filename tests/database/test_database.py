@@ -168,7 +168,7 @@ def test_a_server_that_became_a_standby_is_left(database_url: str) -> None:
     database = Database(database_url, pool_size=1)
     with database.connection() as conn:
         first = conn.info.backend_pid
-    with pytest.raises(errors.ReadOnlySqlTransaction) as caught, database.connection() as conn:  # noqa: PT012
+    with pytest.raises(errors.ReadOnlySqlTransaction) as caught, database.connection() as conn:  # noqa: PT012 -- the second statement is what fails
         assert conn.info.backend_pid == first
         conn.execute("SET TRANSACTION READ ONLY")
         conn.execute("CREATE TABLE refused (n int)")
