@@ -167,10 +167,12 @@ def test_of_two_runtimes_one_leads_both_work_and_the_other_takes_over(here: Depl
         f"[sources.mine]\nkind = 'git'\npaths = ['{far}']\ninterval_seconds = 1\nupdated_rescan_enabled = true\n"
         "updated_rescan_cooldown_seconds = 0\n"
     )
-    with here.started("up") as one:
+    # What the leader was scanning when it was killed comes back when its leases end.
+    short = {"RESWEEP_WORKERS__LEASE_SECONDS": "6"}
+    with here.started("up", **short) as one:
         one.wait_ready()
         one.wait_for(lambda line: line.get("code") == "leading")
-        with here.started("up") as two:
+        with here.started("up", **short) as two:
             two.wait_ready()
             said = two.wait_for(lambda line: line.get("code") == "standby")["event"]
             assert "leads since" in said
@@ -232,7 +234,7 @@ def test_scan_brings_its_own_workers_and_says_with_10_that_something_was_found(h
     found = here.run("scan", f"git:{far / 'secret'}", "--fail-on-findings", "--json")
     assert found.code == 10, found.stderr
     assert (found.json["total"], found.json["items"][0]["severity"]) == (1, "critical")
-    assert "ghp_" not in found.stdout.replace("ghp_…", "")
+    assert token(1) not in found.stdout
     assert here.run("scan", f"git:{far / 'secret'}").code == 0
     clean = here.run("scan", f"git:{far / 'clean'}", "--fail-on-findings")
     assert (clean.code, clean.stdout) == (0, "")
