@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from kingfisher import get_binary_path  # type: ignore[import-untyped]
+from kingfisher import get_binary_path
 
 from tests.support.processes import commit, new_repository, token, token_line
 from tests.support.runtime import Deployment, Running, deployment

@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -100,7 +101,11 @@ def test_f8_the_count_of_deadlocks_can_see_one(database_url: str) -> None:
         two.execute("SELECT FROM pair WHERE n = 2 FOR UPDATE")
         waiting = pool.submit(two.execute, "SELECT FROM pair WHERE n = 1 FOR UPDATE")
         fallen = 0
-        for step in (lambda: one.execute("SELECT FROM pair WHERE n = 2 FOR UPDATE"), lambda: waiting.result(30)):
+        steps: tuple[Callable[[], object], ...] = (
+            lambda: one.execute("SELECT FROM pair WHERE n = 2 FOR UPDATE"),
+            lambda: waiting.result(30),
+        )
+        for step in steps:
             try:
                 step()
             except psycopg.errors.DeadlockDetected:
