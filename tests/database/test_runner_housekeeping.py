@@ -44,7 +44,7 @@ def fill(conn: Conn) -> list[int]:
 
 
 def count(conn: Conn, table: str) -> int:
-    row: Any = conn.execute(f"SELECT count(*) FROM {table}").fetchone()
+    row: Any = conn.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()
     return int(row[0])
 
 

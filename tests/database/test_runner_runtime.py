@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from kingfisher import get_binary_path
+from kingfisher import get_binary_path  # pyright: ignore[reportMissingTypeStubs]
 
 from tests.support.processes import commit, new_repository, token, token_line
 from tests.support.runtime import Deployment, Running, deployment
@@ -303,7 +303,7 @@ def test_secrets_stand_in_no_log_table_or_file_of_ours(here: Deployment, far: Pa
             "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
         )
         for (table,) in tables.fetchall():
-            rows = conn.execute(f'SELECT t::text FROM "{table}" AS t').fetchall()
+            rows = conn.execute(f'SELECT t::text FROM "{table}" AS t'.encode()).fetchall()
             assert all(secret not in row[0] for row in rows), table
     kept = [path for path in here.data_dir.rglob("*") if path.is_file() and "checkouts" not in path.parts]
     assert kept
