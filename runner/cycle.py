@@ -164,6 +164,7 @@ class Cycle:
         stepped = False
         try:
             for page in self._source.adapter.walk(limits):
+                self._end_if_stopping(tally)  # before it counts: what was cut off looks like a fault of its target
                 tally.page(page)
                 records += page.observations
                 while len(records) >= STEP_RECORDS or (records and self._clock.monotonic() >= ends):
@@ -171,9 +172,10 @@ class Cycle:
                     self._step(direct, cycle_id, step, tally, admit=admit, updates=admit_updates, remember=remember)
                     stepped = True
                     ends = self._clock.monotonic() + STEP_SECONDS
-                if self._stopping():
-                    tally.complete = False
-                    raise _Stopped
+            self._end_if_stopping(tally)
+        except SourceFault:
+            self._end_if_stopping(tally)  # git was told to end: no fault of the source
+            raise
         finally:
             if records or not stepped:
                 self._step(direct, cycle_id, records, tally, admit=admit, updates=admit_updates, remember=remember)
@@ -184,6 +186,11 @@ class Cycle:
                 tally.retired = len(retired)
                 if retired:
                     cycles.add(direct, cycle_id, retired=len(retired))
+
+    def _end_if_stopping(self, tally: _Tally) -> None:
+        if self._stopping():
+            tally.complete = False
+            raise _Stopped
 
     def _step(
         self,

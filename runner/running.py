@@ -198,7 +198,8 @@ class Ready:
         running.start()
         stack.callback(lambda: running.stop(5.0))
         self._pool(stack, proven)
-        shared.tell(Noted(level="info", code="ready", message="ready"))
+        if not shared.stop.asked.is_set():
+            shared.tell(Noted(level="info", code="ready", message="ready"))
         shared.stop.asked.wait()
         shared.tell(Noted(level="info", code="stopping", message="stopping: no new scans, running ones may finish"))
 

@@ -7,9 +7,16 @@ from typing import Any, Self
 
 from .running import Stop
 
+_ENDINGS = frozenset({signal.SIGINT, signal.SIGTERM})
+_NUMBERS = (*sorted(_ENDINGS), *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+
 
 class Signals:
-    """Takes SIGINT and SIGTERM for the length of a block, and a timer that does what SIGTERM does."""
+    """Takes SIGINT, SIGTERM and SIGHUP for the length of a block, and a timer that does what SIGTERM does.
+
+    A terminal that goes away is no reason to leave leases behind: SIGHUP ends in order too, unless whoever started
+    this process had it ignored (nohup).
+    """
 
     def __init__(self, stop: Stop) -> None:
         """``stop`` is set by what arrives."""
@@ -17,11 +24,13 @@ class Signals:
         self._before: dict[int, Any] = {}
         self._timer: threading.Timer | None = None
         self.interrupted = False  # by SIGINT: exit code 130
-        self.terminated = False  # by SIGTERM or the timer: exit code 0
+        self.terminated = False  # by SIGTERM, SIGHUP or the timer: exit code 0
 
     def __enter__(self) -> Self:
         """Take the signals; only the main thread may."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _NUMBERS:
+            if number not in _ENDINGS and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             self._before[number] = signal.signal(number, self._arrived)
         return self
 

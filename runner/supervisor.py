@@ -1,5 +1,6 @@
 """The whole runtime in one process: schema, scanners' canary, sources, passes, workers, pages; and its orderly end."""
 
+import threading
 from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,7 @@ from .events import Listener, Noted, to_all
 from .metrics import Metrics
 from .running import Options, Ready, Shared, Stop
 from .scanners import canary
+from .scanners.base import ScanInterrupted
 from .summary import Summary, Tally, summarise
 from .wiring import ActiveSource, Scanning, Store, activate, identity, open_scanning, open_store, settle_key
 
@@ -64,7 +66,13 @@ class Supervisor:
                 scanning = stack.enter_context(open_scanning(self._configuration, clock=self._clock))
                 settle_key(store.database, scanning.key, self._configuration)
             with _step("sources", self._step, "reading sources"):
-                active = activate(self._configuration, self._options.sources, store, scanning)
+                active = activate(
+                    self._configuration,
+                    self._options.sources,
+                    store,
+                    scanning,
+                    cancel=self._shared.stop.asked,
+                )
             self.metrics.set_sources(active)
             self.metrics.read_queue(store.database)
             with store.database.connection() as conn:
@@ -98,7 +106,7 @@ class Supervisor:
         if self._options.all_targets:
             used |= set(self._configuration.settings.defaults.scanners or ("kingfisher",))
         with _step("canary", self._step, "testing scanners"):
-            prove_scanners(scanning, used)
+            prove_scanners(scanning, used, cancel=self._shared.stop.asked)
 
     def _serve(self, stack: ExitStack, store: Store) -> None:
         from .web.server import AddressTaken, serve  # noqa: PLC0415 - the web framework takes long to load
@@ -123,10 +131,17 @@ class Supervisor:
         )
 
 
-def prove_scanners(scanning: Scanning, names: Collection[str]) -> None:
-    """Let each scanner find the canary. Raises ``StepFailed`` with the reason for the first that does not."""
+def prove_scanners(scanning: Scanning, names: Collection[str], *, cancel: threading.Event) -> None:
+    """Let each scanner find the canary; returns soon, with nothing proven, when ``cancel`` is set.
+
+    Raises ``StepFailed`` with the reason for the first that does not.
+    """
     wanted = [scanning.scanners[name] for name in sorted(names) if name in scanning.scanners]
-    for result in canary.check(wanted, guard=scanning.guard, git=scanning.git, clock=scanning.clock):
+    try:
+        results = canary.check(wanted, guard=scanning.guard, git=scanning.git, clock=scanning.clock, cancel=cancel)
+    except ScanInterrupted:
+        return
+    for result in results:
         if result.fault is not None:
             raise StepFailed(str(result.fault)) from result.fault
 

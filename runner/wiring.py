@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -275,12 +276,21 @@ def make_adapter(configuration: Configuration, source: SourceConfig, git: GitCom
 
 
 def activate(
-    configuration: Configuration, sources: Sequence[SourceConfig], store: Store, scanning: Scanning
+    configuration: Configuration,
+    sources: Sequence[SourceConfig],
+    store: Store,
+    scanning: Scanning,
+    *,
+    cancel: threading.Event | None = None,
 ) -> tuple[ActiveSource, ...]:
-    """Register sources and make their adapters. Raises ``UsageFault`` for a name that changed its kind."""
+    """Register sources and make their adapters, whose git ends when ``cancel`` is set.
+
+    Raises ``UsageFault`` for a name that changed its kind.
+    """
     active: list[ActiveSource] = []
+    git = scanning.git.with_runner(scanning.guard.command_runner(cancel=cancel))
     for source in sources:
-        adapter = make_adapter(configuration, source, scanning.git, scanning.clock)
+        adapter = make_adapter(configuration, source, git, scanning.clock)
         try:
             source_id = store.database.run(lambda conn, source=source: register(conn, source))  # type: ignore[misc]
         except ValueError as error:

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -37,10 +37,9 @@ from .frame import DURATION, config_option, configuration, json_option, print_do
 from .main import ERROR, FINDINGS, GOOD, INTERRUPTED, PARTIAL, worst
 from .paint import BAD, DIM, WARN, count, paint, say, table
 from .up import command_line_sources
+from .waiting import Waiting
 
-_TICK_SECONDS = 0.25
-_WORKER_SEEN = timedelta(seconds=45)
-_SETTLED = frozenset({State.DONE, State.FAILED, State.DEFERRED, State.UNRESOLVED, State.RETIRED})
+_SIGN_SECONDS = 10.0
 _COLOURS = {"critical": BAD, "high": BAD, "medium": WARN, "info": DIM}
 _ALL = 100_000
 
@@ -82,45 +81,63 @@ def scan(
         store = stack.enter_context(open_store(settings, role="scan", schema="apply", tell=step))
         scanning = stack.enter_context(open_scanning(settings))
         step("looking for targets")
-        wanted = _request(settings, store.database, scanning, activate(settings, chosen, store, scanning))
+        active = activate(settings, chosen, store, scanning, cancel=stop.asked)
+        wanted = _request(settings, store.database, scanning, active, stop.asked)
         for fault in wanted.faults:
             say(paint(display(fault), WARN, sys.stderr))
-        if not wanted.ids and not wanted.faults:
+        if not wanted.ids and not wanted.faults and not stop.asked.is_set():
             raise UsageFault(
                 f"nothing to scan at {', '.join(display(spec, 100) for spec in specs)}: no repository there"
             )
         if no_wait:
             say(f"{count(len(wanted.ids), 'scan')} asked for; `resweep status` shows them")
             raise click.exceptions.Exit(PARTIAL if wanted.faults else GOOD)
-        if _nobody_works(store.database):
+
+        def bring_workers() -> None:
             step("testing scanners")
             settle_key(store.database, scanning.key, settings)
-            prove_scanners(scanning, {name for source in chosen for name in source.scanners})
-            pool = open_pool(settings, store.database, scanning, wanted.sources, tell=listener, at_once=stop.at_once)
-            stack.enter_context(pool)
+            names = {name for source in wanted.sources for name in source.config.scanners}
+            prove_scanners(scanning, names, cancel=stop.asked)
+            if not stop.asked.is_set():
+                pool = open_pool(
+                    settings, store.database, scanning, wanted.sources, tell=listener, at_once=stop.at_once
+                )
+                stack.enter_context(pool)
+
+        waiting = Waiting(store.database, wanted.ids, stop.asked, worker_seen=_worker_seen(settings))
+        if waiting.nobody_works():
+            bring_workers()
         else:
             say(paint("a running runtime scans", DIM, sys.stderr))
-        in_time = _await(store.database, wanted.ids, stop.asked, timeout)
+            waiting.instead = bring_workers
+        in_time = waiting.wait(timeout)
         if not in_time:
             stop.at_once.set()  # time is up: running scans are given back, not waited for
         with store.database.transaction() as conn:
             rows = [row for row in (census.get(conn, target_id) for target_id in wanted.ids) if row is not None]
+            paused = {row.name for row in queue_sources.list_sources(conn) if row.paused}
             found = (
                 findings_reads.list_findings(conn, FindingFilter(target_ids=wanted.ids), limit=_ALL)
                 if wanted.ids
                 else []
             )
-    _print(rows, found, as_json=as_json, in_time=in_time, stopped=stop.asked.is_set())
-    codes = [GOOD]
+    _print(rows, found, paused, as_json=as_json, in_time=in_time, stopped=stop.asked.is_set())
+    codes = _codes(wanted, rows, in_time=in_time or stop.asked.is_set())
     if signals.interrupted:
         codes.append(INTERRUPTED)
-    if not in_time and not stop.asked.is_set():
-        codes.append(ERROR)
-    if wanted.faults or any(row.state is not State.DONE or row.request_owed for row in rows):
-        codes.append(PARTIAL)
     if fail_on_findings and found:
         codes.append(FINDINGS)
     raise click.exceptions.Exit(GOOD if signals.terminated else worst(codes))
+
+
+def _codes(wanted: _Wanted, rows: Sequence[Row], *, in_time: bool) -> list[int]:
+    """What the ends of the targets mean for the exit code."""
+    codes = [GOOD]
+    if not in_time:
+        codes.append(ERROR)
+    if wanted.faults or any(row.state is not State.DONE or row.request_owed for row in rows):
+        codes.append(PARTIAL)
+    return codes
 
 
 def _listener(stack: ExitStack, settings: Configuration) -> tuple[Listener, Callable[[str], None]]:
@@ -146,8 +163,12 @@ def _request(
     database: Database,
     scanning: Scanning,
     active: Sequence[ActiveSource],
+    stop: threading.Event,
 ) -> _Wanted:
-    """Find the targets of the specs, in the row of an enabled source where one has them, and ask for their scan."""
+    """Find the targets of the specs, in the row of an enabled source where one has them, and ask for their scan.
+
+    Ends early when ``stop`` is set: what was asked for by then stays asked for.
+    """
     configured = {source.name: source for source in settings.sources if source.enabled}
     ids: list[int] = []
     faults: list[str] = []
@@ -158,6 +179,8 @@ def _request(
     for source in active:
         try:
             for page in source.adapter.walk(WalkLimits()):
+                if stop.is_set():  # before it counts: what was cut off looks like a fault of its target
+                    break
                 faults += [
                     f"{fault.entry}: {fault.code}: {fault.message}"
                     for fault in page.faults
@@ -179,7 +202,10 @@ def _request(
                     requests.request(conn, [row.target_id for row in rows], now_flag=True, by=somebody())
                 used[source.source_id] = source
         except SourceFault as fault:
-            faults.append(f"{source.config.name}: {fault.code}: {fault}")
+            if not stop.is_set():
+                faults.append(f"{source.config.name}: {fault.code}: {fault}")
+        if stop.is_set():
+            break
     with database.connection() as conn:
         homes = {
             row.source: row.source_id for row in (census.get(conn, target_id) for target_id in ids) if row is not None
@@ -212,40 +238,20 @@ def _known(conn: Connection, names: Sequence[str], sources: Sequence[str]) -> di
     return found
 
 
-def _nobody_works(database: Database) -> bool:
-    """Whether no worker process was seen lately."""
-    with database.connection() as conn:
-        workers = census.workers(conn, seen_within=_WORKER_SEEN)
-    return not any(worker.get("stopped_at") is None for worker in workers)
+def _worker_seen(settings: Configuration) -> timedelta:
+    """How old a living worker's last sign may be: it renews leases each quarter of one, and looks for work oftener."""
+    return timedelta(seconds=settings.settings.workers.lease_seconds / 4 + _SIGN_SECONDS)
 
 
-def _await(database: Database, ids: Sequence[int], stop: threading.Event, timeout: timedelta | None) -> bool:
-    """Wait until every target is settled; False when time was up first."""
-    clock = SystemClock()
-    ends = clock.monotonic() + timeout.total_seconds() if timeout is not None else float("inf")
-    left = list(ids)
-    while left:
-        with database.connection() as conn:
-            left = [target_id for target_id in left if not _settled(census.get(conn, target_id))]
-        if not left:
-            return True
-        if clock.monotonic() >= ends:
-            return False
-        if stop.wait(_TICK_SECONDS):
-            return True
-    return True
-
-
-def _settled(row: Row | None) -> bool:
-    """Done with no request owed, or nothing that comes of itself soon: failed, put off, backing off after a failure."""
-    if row is None:
-        return True
-    if row.state in _SETTLED and not (row.state is State.DONE and row.request_owed):
-        return True
-    return row.state is State.PENDING and row.attempts > 0
-
-
-def _print(rows: Sequence[Row], found: Sequence[FindingRow], *, as_json: bool, in_time: bool, stopped: bool) -> None:
+def _print(
+    rows: Sequence[Row],
+    found: Sequence[FindingRow],
+    paused: Collection[str],
+    *,
+    as_json: bool,
+    in_time: bool,
+    stopped: bool,
+) -> None:
     done = [row for row in rows if row.state is State.DONE and not row.request_owed]
     left = [row for row in rows if row not in done]
     if as_json:
@@ -279,7 +285,9 @@ def _print(rows: Sequence[Row], found: Sequence[FindingRow], *, as_json: bool, i
     say(f"{count(len(done), 'target')} scanned, {count(len(found), 'open finding')}")
     for row in left:
         reason = (
-            f"{row.last_error_code}: {row.last_error}"
+            f"its source is paused: `resweep sources resume '{row.source}'`"
+            if row.source in paused
+            else f"{row.last_error_code}: {row.last_error}"
             if row.last_error_code
             else row.deferred_reason or row.state.value
         )

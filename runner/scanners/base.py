@@ -134,8 +134,11 @@ class Scanner(Protocol):
         """Whether it never reads a file of that name (an archive, an image)."""
         ...
 
-    def prepare(self, guard: Guard) -> None:
-        """Once per process: find the program, check its version, warm caches. Raises ``ScanFault``."""
+    def prepare(self, guard: Guard, *, cancel: threading.Event | None = None) -> None:
+        """Once per process: find the program, check its version, warm caches.
+
+        Raises ``ScanFault``, and ``ScanInterrupted`` soon after ``cancel`` is set; then it can be called again.
+        """
         ...
 
     def fingerprint(self) -> bytes:

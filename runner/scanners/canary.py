@@ -6,6 +6,7 @@ Scanners lie by being quiet: one of them read nothing after a security fix and c
 
 import secrets
 import string
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,14 @@ class CanaryResult:
     fault: ScanFault | None
 
 
-def check(scanners: Sequence[Scanner], *, guard: Guard, git: GitCommand, clock: Clock) -> tuple[CanaryResult, ...]:
-    """Let each scanner prepare and scan the canary. Raises ``SourceFault`` when git can't make the repository."""
+def check(
+    scanners: Sequence[Scanner], *, guard: Guard, git: GitCommand, clock: Clock, cancel: threading.Event | None = None
+) -> tuple[CanaryResult, ...]:
+    """Let each scanner prepare and scan the canary.
+
+    Raises ``SourceFault`` when git can't make the repository, ``ScanInterrupted`` soon after ``cancel`` is set: a
+    first start compiles rules for half a minute, and nobody who ends the program waits for that.
+    """
     token = "ghp_" + "".join(secrets.choice(_LETTERS) for _ in range(36))
     content = f'# made up by resweep to test its scanners\nGITHUB_TOKEN="{token}"\n'.encode()
     with guard.work_folder() as folder:
@@ -48,18 +55,25 @@ def check(scanners: Sequence[Scanner], *, guard: Guard, git: GitCommand, clock: 
         checkout.mkdir()
         (checkout / FILE).write_bytes(content)
         return tuple(
-            _check_one(scanner, repository, checkout, token=token.encode(), guard=guard, clock=clock)
+            _check_one(scanner, repository, checkout, token=token.encode(), guard=guard, clock=clock, cancel=cancel)
             for scanner in scanners
         )
 
 
 def _check_one(
-    scanner: Scanner, repository: Path, checkout: Path, *, token: bytes, guard: Guard, clock: Clock
+    scanner: Scanner,
+    repository: Path,
+    checkout: Path,
+    *,
+    token: bytes,
+    guard: Guard,
+    clock: Clock,
+    cancel: threading.Event | None,
 ) -> CanaryResult:
     started = clock.monotonic()
     fault: ScanFault | None = None
     try:
-        scanner.prepare(guard)
+        scanner.prepare(guard, cancel=cancel)
         with guard.work_folder() as work:
             job = ScanJob(
                 repository=repository,
@@ -67,6 +81,7 @@ def _check_one(
                 since=None,
                 work=work,
                 limits=_LIMITS,
+                cancel=cancel,
             )
             reading = scanner.scan(guard, job)
         # Some tools cut their secret differently: the file and a part of the token are enough.

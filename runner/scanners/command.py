@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,14 +146,28 @@ def printable(foreign: bytes, secrets: Collection[bytes] = ()) -> str:
     return "".join(c if c.isprintable() else "?" for c in line)[-_MESSAGE_CHARACTERS:]
 
 
-def version_of(guard: Guard, argv: Sequence[str], *, name: str) -> str:
-    """The version that a program prints: the first ``1.2`` or ``1.2.3`` in its output. Raises ``ScanFault``."""
+def version_of(guard: Guard, argv: Sequence[str], *, name: str, cancel: threading.Event | None = None) -> str:
+    """The version that a program prints: the first ``1.2`` or ``1.2.3`` in its output.
+
+    Raises ``ScanFault``, and ``ScanInterrupted`` when ``cancel`` was set.
+    """
     with guard.work_folder() as work:
         home = work / "home"
         (home / "tmp").mkdir(parents=True)
         stdout, stderr = work / "stdout", work / "stderr"
-        result = guard.run(argv, cwd=home, env=environment(home), limits=_VERSION_LIMITS, stdout=stdout, stderr=stderr)
+        result = guard.run(
+            argv,
+            cwd=home,
+            env=environment(home),
+            limits=_VERSION_LIMITS,
+            stdout=stdout,
+            stderr=stderr,
+            cancel=cancel,
+        )
         text = (read_tail(stdout, _TAIL_BYTES) + b"\n" + read_tail(stderr, _TAIL_BYTES)).decode("utf-8", "replace")
+    if result.ended is Ended.CANCELLED:
+        msg = f"{name} was stopped while it told its version"
+        raise ScanInterrupted(msg)
     if result.ended is not Ended.EXIT or result.exit_code != 0:
         msg = f"{name}: {argv[0]} did not tell its version ({result.ended}, exit {result.exit_code}): {result.error}"
         raise ScanFault("scanner_missing", msg, exit_code=result.exit_code)

@@ -117,7 +117,7 @@ class CommandScanner:
         del path
         return False
 
-    def prepare(self, guard: Guard) -> None:
+    def prepare(self, guard: Guard, *, cancel: threading.Event | None = None) -> None:
         """Find the program and ask for its version, where the spec says how."""
         with self._lock:
             if self._version is not None:
@@ -127,7 +127,7 @@ class CommandScanner:
                 msg = f"scanners.{self.name}: the program {program!r} was not found; install it or correct the command"
                 raise ScanFault("scanner_missing", msg)
             words = self._spec.version_command
-            self._version = version_of(guard, words, name=self.name) if words else _file_digest(program)
+            self._version = version_of(guard, words, name=self.name, cancel=cancel) if words else _file_digest(program)
 
     def fingerprint(self) -> bytes:
         """SHA-256 over the version (or, without one, the program file) and every setting."""

@@ -75,14 +75,14 @@ class DetectSecrets:
         del path
         return False
 
-    def prepare(self, guard: Guard) -> None:
+    def prepare(self, guard: Guard, *, cancel: threading.Event | None = None) -> None:
         """Check that the package is there and of a version that this adapter knows."""
         with self._lock:
             if self._version is None:
                 if self._python == sys.executable and importlib.util.find_spec("detect_secrets") is None:
                     msg = f"{self.name}: the package detect-secrets is not installed; pip install 'detect-secrets>=1.5'"
                     raise ScanFault("scanner_missing", msg)
-                version = version_of(guard, [*self._command, "--version"], name=self.name)
+                version = version_of(guard, [*self._command, "--version"], name=self.name, cancel=cancel)
                 require_version(version, name=self.name, minimum=MINIMUM_VERSION, below=BELOW_VERSION)
                 self._version = version
 

@@ -94,14 +94,14 @@ class Kingfisher:
         """Whether it reads no file of that name, whatever is in it."""
         return _LEFT_OUT.search(path) is not None
 
-    def prepare(self, guard: Guard) -> None:
+    def prepare(self, guard: Guard, *, cancel: threading.Event | None = None) -> None:
         """Check the version and warm the rule cache, by one process at a time on this machine."""
         with self._lock:
             if self._version is not None:
                 return
-            version = version_of(guard, [self._program, "--version"], name=self.name)
+            version = version_of(guard, [self._program, "--version"], name=self.name, cancel=cancel)
             require_version(version, name=self.name, minimum=MINIMUM_VERSION, below=BELOW_VERSION)
-            self._warm(guard, version)
+            self._warm(guard, version, cancel)
             self._version = version
 
     def fingerprint(self) -> bytes:
@@ -116,7 +116,7 @@ class Kingfisher:
     def scan(self, guard: Guard, job: ScanJob) -> Reading:
         """Read the whole repository, or what is new since ``job.since``."""
         if self._version is None:
-            self.prepare(guard)
+            self.prepare(guard, cancel=job.cancel)
         beside = _files_beside(job.repository) if job.since is None else _Beside()
         argv = self._argv(job.repository, job.work / "report", job.since)
         finished = execute(guard, job, argv, name=self.name, exit_codes=EXIT_CODES)
@@ -146,7 +146,7 @@ class Kingfisher:
             argv += ["--rules-path", str(path)]
         return argv if since is None else [*argv, "--since-commit", since]
 
-    def _warm(self, guard: Guard, version: str) -> None:
+    def _warm(self, guard: Guard, version: str, cancel: threading.Event | None) -> None:
         """Compile the rules once per machine, version and rule set, then take the right to write away."""
         cache = self._settings.rule_cache
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -160,7 +160,14 @@ class Kingfisher:
                 empty = work / "empty"
                 empty.mkdir()
                 (empty / "file").write_text("nothing\n", "utf-8")
-                job = ScanJob(repository=empty, checkout=None, since=None, work=work, limits=Limits(seconds=300.0))
+                job = ScanJob(
+                    repository=empty,
+                    checkout=None,
+                    since=None,
+                    work=work,
+                    limits=Limits(seconds=300.0),
+                    cancel=cancel,
+                )
                 argv = [*self._argv(empty, work / "report", None), "--prune-rule-cache"]
                 execute(guard, job, argv, name=self.name, exit_codes=EXIT_CODES)
             cache.chmod(0o500)
