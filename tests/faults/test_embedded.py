@@ -50,7 +50,7 @@ def _until(met: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.05)
 
 
-def _kill_tree(pid: int) -> None:
+def kill_tree(pid: int) -> None:
     server = psutil.Process(pid)
     for process in (server, *server.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):  # the server's end takes some of its children along
@@ -134,7 +134,7 @@ def test_f2_a_killed_server_is_repaired_and_keeps_what_was_acknowledged(home: Pa
         conn.execute("INSERT INTO kept SELECT generate_series(1, 1000)")
     pid = server.status().pid
     assert pid is not None
-    _kill_tree(pid)
+    kill_tree(pid)
     again = server.start()
     try:
         with psycopg.connect(again) as conn:
@@ -267,7 +267,7 @@ def test_a_start_during_recovery_waits_for_it(home: Path) -> None:
         conn.execute("INSERT INTO big SELECT repeat(md5(i::text), 10) FROM generate_series(1, 300000) i")
     pid = server.status().pid
     assert pid is not None
-    _kill_tree(pid)
+    kill_tree(pid)
     with ThreadPoolExecutor(3) as pool:
         others = list(pool.map(_other_user, [home] * 3))  # each returns when its start() has returned
     try:

@@ -19,6 +19,8 @@ class Fault(Enum):
     """It reaches the server and is done there; the answer is thrown away and the connection is cut."""
     LOSE_STATEMENT = auto()
     """It never reaches the server; the connection is cut."""
+    HOLD = auto()
+    """It is kept back, the client waits; ``release`` sends it on, also when the client gave up long ago."""
 
 
 class Proxy:
@@ -40,6 +42,7 @@ class Proxy:
         self._open: set[socket.socket] = set()
         self._passing = threading.Event()
         self._passing.set()
+        self._released = threading.Event()
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def arm(self, words: bytes, fault: Fault) -> None:
@@ -55,6 +58,10 @@ class Proxy:
         """Pass on again, what was held back first."""
         self._passing.set()
 
+    def release(self) -> None:
+        """Send on the statement that was held."""
+        self._released.set()
+
     def cut(self) -> None:
         """Reset every connection there is; new ones are served."""
         with self._lock:
@@ -66,6 +73,7 @@ class Proxy:
         """Listen no more, cut everything."""
         _end(self._listener)
         self.thaw()
+        self.release()
         self.cut()
 
     def _accept(self) -> None:
@@ -97,6 +105,8 @@ class Proxy:
                 fault = self._struck(data)
                 if fault is Fault.LOSE_STATEMENT:
                     break
+                if fault is Fault.HOLD:
+                    self._released.wait()
                 if fault is Fault.LOSE_ANSWER:
                     losing.set()
                 server.sendall(data)
