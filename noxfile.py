@@ -60,6 +60,12 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def campaigns(session: nox.Session) -> None:
+    """Kill and poison workers for minutes: figures F1, F4 and F7."""
+    session.run(sys.executable, "-m", "pytest", "-s", "-m", "campaign", "tests/faults", *session.posargs)
+
+
+@nox.session
 def mutants(session: nox.Session) -> None:
     """Take every guard out of a copy, one at a time: the named test must fail (about half an hour)."""
     session.run(sys.executable, "-m", "pytest", "-m", "seeded", "tests/mutants", *session.posargs)

@@ -33,7 +33,7 @@ if [ "${1:-}" = --everything ]; then
     fi
     status=0
     # shellcheck disable=SC2086 # two words
-    "$python" -m pytest $parallel -m "not seeded" "$@" || status=$?
+    "$python" -m pytest $parallel -m "not seeded and not campaign" "$@" || status=$?
     [ -z "$wrong" ] || { printf 'resweep: before the tests, these went wrong:%s\n' "$wrong" >&2; exit 1; }
     exit "$status"
 fi
@@ -42,4 +42,4 @@ if [ $# -gt 0 ]; then
     exec "$python" -m pytest "$@"
 fi
 # shellcheck disable=SC2086 # two words
-exec "$python" -m pytest $parallel -m "not slow and not seeded"
+exec "$python" -m pytest $parallel -m "not slow and not seeded and not campaign"

@@ -39,7 +39,7 @@ RECLAIMS = 6
 REPOSITORIES = 10
 WORKERS = 3
 LEASE, SWEEP = 5.0, 1.0
-pytestmark = [pytest.mark.timeout(600 + 20 * KILLS), pytest.mark.xdist_group("killed workers")]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600 + 20 * KILLS), pytest.mark.xdist_group("killed workers")]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.support.repositories import Repo
 from tests.support.runtime import deployment
 
 GOOD, POISON, WORKERS, ATTEMPTS = 40, 5, 3, 5
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("killed workers")]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900), pytest.mark.xdist_group("killed workers")]
 
 
 @pytest.mark.parametrize("slots", [1])  # with more, neighbours in one process share its death: docs/reliability.md
