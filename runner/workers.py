@@ -181,7 +181,10 @@ class WorkerPool:
                 claims = self._claim(room, water)
                 away.over()
                 if not claims:
-                    direct = self._sleep(direct, room, water)
+                    if direct is None or direct.closed:
+                        direct = self._database.direct()  # kept at once: whatever fails from here on, it is closed
+                        wakeups.listen(direct)
+                    self._sleep(direct, room, water)
             except Exception as error:  # noqa: BLE001 - the outermost loop: one fault must not end the worker
                 _closed(direct)
                 direct = None
@@ -230,11 +233,8 @@ class WorkerPool:
         with self._lock:
             return not self._held
 
-    def _sleep(self, direct: Connection | None, room: int, water: leases.LowWater) -> Connection:
+    def _sleep(self, direct: Connection, room: int, water: leases.LowWater) -> None:
         """Sleep until woken, until a slot ends, or until the poll; look once more after saying so (no lost wake-up)."""
-        if direct is None or direct.closed:
-            direct = self._database.direct()
-            wakeups.listen(direct)
         wakeups.fall_asleep(direct, self._worker.uuid, timedelta(seconds=_POLL_SECONDS))
         if not self._claim(room, water):
             ends = self._clock.monotonic() + _POLL_SECONDS
@@ -242,7 +242,6 @@ class WorkerPool:
                 if wakeups.sleep(direct, timedelta(seconds=_NAP_SECONDS)) or not self._asleep():
                     break
         wakeups.wake_up(direct, self._worker.uuid)
-        return direct
 
     def _asleep(self) -> bool:
         """Whether nothing happened since the last empty claim that makes another one worth while."""

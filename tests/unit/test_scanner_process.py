@@ -162,7 +162,10 @@ def test_many_files_over_the_folders_size_end_it(guard: Guard) -> None:
 
 
 def test_what_it_leaves_running_is_ended_though_it_left_its_session(guard: Guard) -> None:
-    escape = "import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0:\n  time.sleep(61)\n os._exit(0)"
+    escape = (
+        "import os,time\np=os.fork()\nif p==0:\n os.setsid()\n if os.fork()==0:\n  time.sleep(61)\n os._exit(0)\n"
+        "os.waitpid(p,0)"  # the one in between is gone for sure: two are left
+    )
     result = run(guard, "sh", "-c", f"{sys.executable} -I -S -c '{escape}'; (sleep 62 &) ; exit 0")
     assert (result.ended, result.exit_code) == (Ended.EXIT, 0)
     assert result.stragglers == 2
