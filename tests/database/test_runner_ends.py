@@ -80,10 +80,14 @@ def wait_scanned(running: Running) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP on Windows")
 def test_a_terminal_that_goes_away_ends_the_runtime_in_order(here: Deployment, far: Path, conn: Any) -> None:
-    with here.started("up", f"git:{far}") as running:
-        wait_scanned(running)
-        running.signal(signal.SIGHUP)
-        assert running.ended() == 0
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup, and children inherit that
+    try:
+        with here.started("up", f"git:{far}") as running:
+            wait_scanned(running)
+            running.signal(signal.SIGHUP)
+            assert running.ended() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
     assert workers_ended(conn) == [True]
 
 
