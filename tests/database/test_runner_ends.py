@@ -78,7 +78,7 @@ def wait_scanned(running: Running) -> None:
     running.wait_for(lambda line: line.get("event") == "scanned")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP on Windows")
+@pytest.mark.skipif(sys.platform == "win32", reason="does not apply: there is no SIGHUP on Windows")
 def test_a_terminal_that_goes_away_ends_the_runtime_in_order(here: Deployment, far: Path, conn: Any) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup, and children inherit that
     try:
@@ -91,7 +91,7 @@ def test_a_terminal_that_goes_away_ends_the_runtime_in_order(here: Deployment, f
     assert workers_ended(conn) == [True]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP on Windows")
+@pytest.mark.skipif(sys.platform == "win32", reason="does not apply: there is no SIGHUP on Windows")
 def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     stop = Stop()
@@ -155,7 +155,7 @@ def test_a_scan_does_not_wait_for_a_runtime_that_was_killed(here: Deployment, fa
     assert (done.code, "a running runtime scans" in done.stderr) == (0, False), done.stderr
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a process can be stopped and go on by signals on POSIX only")
+@pytest.mark.skipif(sys.platform == "win32", reason="does not apply: only POSIX stops processes by signals")
 def test_a_scan_brings_its_own_workers_when_those_it_waits_for_die(here: Deployment, far: Path) -> None:
     with here.started("up", f"git:{far}") as running:
         wait_scanned(running)
