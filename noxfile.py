@@ -67,7 +67,7 @@ def campaigns(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Take every guard out of a copy, one at a time: the named test must fail (about half an hour)."""
+    """Take every guard out of a copy, one at a time: the named test must fail."""
     session.run(sys.executable, "-m", "pytest", "-m", "seeded", "tests/mutants", *session.posargs)
 
 

@@ -76,6 +76,14 @@ def test_t10_offsets_are_normalised_before_comparing(conn: Conn) -> None:
     assert (counts.moved_count, counts.older_timestamp_count) == (0, 0)
 
 
+def test_t20_a_new_revision_with_an_older_time_moves_no_time_back(conn: Conn) -> None:
+    made = source(conn)
+    observe(conn, made, [seen("a", day(5), revision=b"r1")], now=day(6))
+    observe(conn, made, [seen("a", day(4), revision=b"r2")], now=day(6))
+    found = row(conn, "a")
+    assert (found["remote_modified_at"], bytes(found["observed_revision"])) == (day(5), b"r2")
+
+
 def test_t09_t20_an_older_time_is_counted_and_moves_nothing_back(conn: Conn) -> None:
     made = source(conn)
     observe(conn, made, [seen("a", day(3))], now=day(9))

@@ -332,3 +332,23 @@ def test_a_recheck_time_is_kept_and_comes_due(conn: Conn) -> None:
     assert [each.target_id for each in due_rechecks(conn, made, now=day(5))] == [target]
     assert settle_rechecks(conn, [target]) == 1
     assert due_rechecks(conn, made, now=day(6)) == []
+
+
+@pytest.mark.parametrize("act", ["fail", "defer", "release"])
+def test_t79_a_late_ending_does_not_touch_the_next_claim(conn: Conn, act: str) -> None:
+    made = source(conn)
+    (a,) = admit(conn, made, ["a"], now=day(1))
+    (late,) = take(conn, now=day(2))
+    assert reap(conn, now=day(3)).pending == 1
+    (mine,) = take(conn, now=day(4))
+    before = row(conn, a)
+    target, token = late.target_id, late.lease_token
+    if act == "fail":
+        settled = fail(conn, [Failure(target_id=target, lease_token=token, code="x", message="late")], now=day(4))
+    elif act == "defer":
+        settled = defer(conn, [Deferral(target_id=target, lease_token=token, until=day(9), reason="late")], now=day(4))
+    else:
+        settled = release(conn, [Release(target_id=target, lease_token=token)], now=day(4))
+    assert [each.accepted for each in settled] == [False]
+    assert row(conn, a) == before
+    assert finish(conn, [mine], now=day(4)) == [State.DONE]

@@ -2,10 +2,13 @@
 
 from tests.support.mutants import Mutant
 
-_MODEL = "tests/property/test_queue_machine.py"
 _PLANS = "tests/database/test_plans_at_scale.py::test_hot_statements_keep_their_index"
 _LIMIT = "tests/database/test_plans_at_scale.py::test_statement_never_takes_more_than_its_limit"
 _CLOCK = "tests/database/test_clock_is_the_databases.py"
+
+
+def _queue(file: str, test: str) -> str:
+    return f"tests/database/test_queue_{file}.py::{test}"
 
 
 def _spec(name: str) -> str:
@@ -22,10 +25,25 @@ _SKIP = ("FOR UPDATE SKIP LOCKED", "FOR UPDATE")
 
 MUTANTS = (
     # fences
-    _sql("a completion without its token", "complete", _MODEL, (_TOKEN, "")),
+    _sql(
+        "a completion without its token",
+        "complete",
+        _queue("rescan", "test_t79_a_worker_that_lost_its_lease_cannot_complete"),
+        (_TOKEN, ""),
+    ),
     _sql("a late completion without its token", "complete", _spec("late_completion"), (_TOKEN, "")),
-    _sql("a failure without its token", "end_claim", _MODEL, *_EACH_TOKEN),
-    _sql("a heartbeat without its token", "heartbeat", _MODEL, *_EACH_TOKEN),
+    _sql(
+        "a failure without its token",
+        "end_claim",
+        _queue("outcomes", "test_t79_a_late_ending_does_not_touch_the_next_claim"),
+        *_EACH_TOKEN,
+    ),
+    _sql(
+        "a heartbeat without its token",
+        "heartbeat",
+        _queue("claims", "test_a_heartbeat_renews_and_says_what_is_still_held"),
+        *_EACH_TOKEN,
+    ),
     _sql(
         "a completion of what is no longer leased",
         "complete",
@@ -80,24 +98,29 @@ MUTANTS = (
         test=_CLOCK,
         edits=(('"worker": worker, "now": now}', '"worker": worker, "now": now or datetime.now().astimezone()}'),),
     ),
-    _sql("a claim of what is not due", "claim", _MODEL, (" AND h.not_before <= (SELECT at FROM moment)", "")),
+    _sql(
+        "a claim of what is not due",
+        "claim",
+        _queue("claims", "test_a_waiting_row_is_not_claimed_before_its_time"),
+        (" AND h.not_before <= (SELECT at FROM moment)", ""),
+    ),
     _sql(
         "a reaper of living leases",
         "reap",
-        _MODEL,
+        _queue("claims", "test_the_reaper_gives_expired_leases_back"),
         (" AND h.lease_expires_at < (SELECT at FROM moment)", ""),
         (" AND h.lease_expires_at < moment.at", ""),
     ),
     _sql(
         "a time that goes back",
         "observe_update",
-        _MODEL,
+        _queue("observe", "test_t20_a_new_revision_with_an_older_time_moves_no_time_back"),
         ("ELSE greatest(h.remote_modified_at, p.at)", "ELSE coalesce(p.at, h.remote_modified_at)"),
     ),
     _sql(
         "two digests at one instant",
         "observe_update",
-        _MODEL,
+        _queue("observe", "test_a_digests_time_is_at_least_the_stored_one_and_a_microsecond"),
         (
             "THEN greatest(w.wall, h.remote_modified_at + interval '1 microsecond')",
             "THEN greatest(w.wall, h.remote_modified_at)",
@@ -106,48 +129,63 @@ MUTANTS = (
     _sql(
         "a time from the future",
         "observe_admit",
-        _MODEL,
+        _queue("observe", "test_t08_t10_t11_a_malformed_or_far_time_is_counted_and_never_stored"),
         (" AND p.at <= coalesce(%(now)s::timestamptz, now()) + %(skew)s::interval", ""),
     ),
     # what changed, and the cap
     Mutant(
         name="changed by an equal time",
         file="schema/migrations/0001_queue.sql",
-        test=_MODEL,
+        test=_queue("rescan", "test_t22_an_update_seen_during_a_scan_yields_exactly_one_later_scan"),
         edits=(("SELECT remote_modified_at > coalesce(", "SELECT remote_modified_at >= coalesce("),),
     ),
     _sql(
         "a claim without its snapshot",
         "claim",
-        _MODEL,
+        _queue("rescan", "test_t21_the_claim_copies_the_observed_time_with_the_lease"),
         ("scan_remote_modified_at = h.remote_modified_at, scan", "scan"),
     ),
     _sql(
         "a requeue without rest",
         "requeue_changed",
-        _MODEL,
+        _queue("rescan", "test_t37_a_row_rests_since_its_completion"),
         ("        AND h.completed_at <= (SELECT at FROM moment) - %(cooldown)s::interval\n", ""),
     ),
-    _sql("a requeue of what is reserved", "requeue_changed", _MODEL, ("        AND h.reserved_by IS NULL\n", "")),
+    _sql(
+        "a requeue of what is reserved",
+        "requeue_changed",
+        _queue("rescan", "test_t38_a_reserved_row_is_left_alone"),
+        ("        AND h.reserved_by IS NULL\n", ""),
+    ),
     Mutant(
         name="one more than the cap",
         file="queue/intake.py",
-        test=_MODEL,
+        test=_queue("rescan", "test_t33_t46_the_cap_is_of_one_source"),
         edits=(('"limit": limit, "cooldown"', '"limit": limit + 1, "cooldown"'),),
     ),
     # attempts and requests
     _sql(
         "attempts that are not counted at claim",
         "claim",
-        _MODEL,
+        _queue("outcomes", "test_a_failure_waits_its_backoff_and_fails_at_the_last_attempt"),
         ("attempts = h.attempts + 1", "attempts = greatest(1, h.attempts)"),
     ),
-    _sql("a deferral that costs an attempt", "end_claim", _MODEL, ("THEN h.attempts - 1", "THEN h.attempts")),
-    _sql("a permanent error that is tried again", "end_claim", _MODEL, ("u.act = 'permanent' OR ", "")),
+    _sql(
+        "a deferral that costs an attempt",
+        "end_claim",
+        _queue("outcomes", "test_a_deferral_gives_the_attempt_back_and_is_counted_apart"),
+        ("THEN h.attempts - 1", "THEN h.attempts"),
+    ),
+    _sql(
+        "a permanent error that is tried again",
+        "end_claim",
+        _queue("outcomes", "test_a_permanent_error_fails_at_once"),
+        ("u.act = 'permanent' OR ", ""),
+    ),
     _sql(
         "a request lost during the scan",
         "complete",
-        _MODEL,
+        _queue("outcomes", "test_a_request_during_a_scan_puts_the_row_back_at_its_completion"),
         ("                    WHEN h.request_no > h.scan_request_no THEN 'pending'\n", ""),
     ),
     _sql(
@@ -156,18 +194,23 @@ MUTANTS = (
         _spec("request_during_scan"),
         ("request_no = h.request_no + 1", "request_no = h.scan_request_no + 1"),
     ),
-    _sql("a request that touches the unresolved", "request", _MODEL, (" AND h.state <> 'unresolved'", "")),
+    _sql(
+        "a request that touches the unresolved",
+        "request",
+        _queue("requests", "test_a_request_in_every_state"),
+        (" AND h.state <> 'unresolved'", ""),
+    ),
     _sql(
         "a batch that one source fills",
         "claim",
-        _MODEL,
+        _queue("claims", "test_each_source_with_work_gets_its_share_of_a_batch"),
         ("ceil(%(limit)s::numeric / greatest(1, count(*)))", "ceil(%(limit)s::numeric + 0 * count(*))"),
     ),
     # names
     _sql(
         "a swap in one step",
         "rename_aside",
-        _MODEL,
+        _queue("names", "test_two_rows_of_one_page_swap_their_names"),
         ("SET normalized_target = 'aside@id:' || id", "SET normalized_target = normalized_target"),
     ),
 )

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -25,10 +25,9 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=60)
 MAX_ATTEMPTS = 3
 WORKER = UUID(int=7)
-# RESWEEP_TEST_PROFILE: `long` does more, `mutant` stops at the first failure without making it smaller.
+# RESWEEP_TEST_PROFILE=long does more.
 PROFILE = os.environ.get("RESWEEP_TEST_PROFILE", "")
-EXAMPLES, STEPS = {"long": (600, 80), "mutant": (400, 50)}.get(PROFILE, (150, 50))
-PHASES = (Phase.generate,) if PROFILE == "mutant" else (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
+EXAMPLES, STEPS = {"long": (600, 80)}.get(PROFILE, (150, 50))
 
 number = st.integers(0, 4)
 hours = st.integers(-4, 4)
@@ -337,7 +336,6 @@ def test_f18_queue_does_what_the_model_does(conn: psycopg.Connection[Any]) -> No
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
             deadline=None,
-            phases=PHASES,
             report_multiple_bugs=PROFILE != "mutant",
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
         ),

@@ -77,7 +77,6 @@ def judge(tree: Path, tests: Sequence[str], database_url: str) -> Verdict:
         "PYTHONPATH": str(tree.parent / "site"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "RESWEEP_TEST_DATABASE_URL": database_url,
-        "RESWEEP_TEST_PROFILE": "mutant",
         "RESWEEP_TEST_PLAN_ROWS": "200000",
     }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
